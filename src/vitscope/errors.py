@@ -1,0 +1,36 @@
+"""What vitscope raises. An error says what was wrong, what was expected, and what to type instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class VitscopeError(Exception):
+    """Bad input or an impossible request. The command line prints the message alone and exits with 2."""
+
+
+class UnsupportedModelError(VitscopeError):
+    """A model, or a question to a model, that vitscope refuses by name and with a reason."""
+
+
+class WeightsError(VitscopeError):
+    """A checkpoint that does not fit, is broken, or tries to run code."""
+
+
+class DataError(VitscopeError):
+    """A dataset, an image or a mask that cannot be used."""
+
+
+class RunError(VitscopeError):
+    """A run folder that is locked, of another configuration, or broken."""
+
+
+class NumericalError(VitscopeError):
+    """NaN or infinity where a finite number was expected."""
+
+
+def suggest(wrong: str, known: Iterable[str], n: int = 3) -> str:
+    """' Did you mean x, y?' for a misspelt name, or the empty string."""
+    close = difflib.get_close_matches(wrong, list(known), n=n, cutoff=0.5)
+    return f" Did you mean {', '.join(close)}?" if close else ""

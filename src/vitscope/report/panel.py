@@ -1,0 +1,54 @@
+"""A panel is one lens on the report page. Panels read tables only: `vitscope report RUN` redraws without model or data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence with its number and, where it can be had, its interval. `interest` in [0, 1] ranks the headlines."""
+
+    text: str
+    interest: float = 0.5
+
+
+@dataclass
+class Panel:
+    """Question, figure(s), how to read it, the table behind it, the protocol line."""
+
+    key: str  # anchor and file name: 'attention'
+    title: str  # the question: 'Where do the heads look?'
+    figures: Mapping[str, Figure] = field(default_factory=dict)  # file stem -> matplotlib figure
+    alt: Mapping[str, str] = field(default_factory=dict)  # file stem -> alt text
+    reading: str = ""  # two sentences that say how to read it
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # csv stem -> table shown folded
+    protocol: str = ""  # variant, images, preprocessing, seed
+    findings: list[Finding] = field(default_factory=list)
+    html: str = ""  # optional trusted extra markup (a slider, a verdict table); the panel escapes what is foreign
+    order: int = 50  # smaller comes first
+
+
+PanelFunction = Callable[[Mapping[str, "Run"]], "Panel | None"]
+PANELS: dict[str, PanelFunction] = {}
+
+
+def register_panel(key: str) -> Callable[[PanelFunction], PanelFunction]:
+    """Function decorator. The function gets {model label: Run} and returns a Panel, or None where its tables are absent.
+
+    It may live in the analysis' own file: adding an analysis with its picture touches one file.
+    """
+
+    def register(function: PanelFunction) -> PanelFunction:
+        PANELS[key] = function
+        return function
+
+    return register
