@@ -1,0 +1,58 @@
+# make demo | test | lint | bench: each makes .venv and installs what it needs, once.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+THREADS ?= 2
+PYTEST ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export OMP_NUM_THREADS ?= $(THREADS)
+
+.PHONY: help demo test lint bench format constraints clean
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo         train a small ViT on 5,000 digits, look inside, write a report"
+	@echo "make test         run the tests        (PYTEST='-k cli -x' passes options on)"
+	@echo "make lint         ruff and mypy"
+	@echo "make bench        run every benchmark, one after another"
+	@echo "make format       let ruff rewrite the code in the house style"
+	@echo "make constraints  write the versions installed in $(VENV) to constraints.txt"
+	@echo "make clean        remove $(VENV), caches and build folders (not your runs)"
+	@echo "PYTHON=python3.12 chooses the interpreter, VENV=folder the environment."
+
+demo: $(VENV)/.ready-demo
+	$(BIN)/vitscope demo
+
+test: $(VENV)/.ready-test
+	$(BIN)/python -m pytest -q --durations=15 $(PYTEST)
+
+lint: $(VENV)/.ready-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.ready-test
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+format: $(VENV)/.ready-lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+constraints: $(VENV)/.ready-test $(VENV)/.ready-lint
+	$(BIN)/python -m pip freeze --exclude vitscope > constraints.txt
+
+# pip is the last thing that `python -m venv` writes: a broken attempt is repeated, not half used.
+$(BIN)/pip:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamp is newer than what it was made from, so a second run installs nothing.
+$(VENV)/.ready-%: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing vitscope[$*] into $(VENV); the first time this fetches PyTorch and takes some minutes."
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
