@@ -1,0 +1,7 @@
+"""Run folders: configuration, environment, tables and provenance on disk."""
+
+from vitscope.runs.files import atomic_write
+from vitscope.runs.lock import lock_holder
+from vitscope.runs.run import FORMAT, Run
+
+__all__ = ["FORMAT", "Run", "atomic_write", "lock_holder"]

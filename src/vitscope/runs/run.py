@@ -1,0 +1,340 @@
+"""A run is a folder: what was asked (config.yaml), where (environment.json), what came out (tables, figures)."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitscope.errors import NumericalError, RunError
+from vitscope.runs.config import difference, dump_yaml, load_yaml, plain
+from vitscope.runs.environment import describe_environment
+from vitscope.runs.files import atomic_write, explain, make_folder, remove_leftovers
+from vitscope.runs.lock import LOCK_NAME, FolderLock, lock_holder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.analyses.base import Figure
+    from vitscope.data.batch import Skipped
+
+FORMAT = 1  # of the folder; raised when an older folder can no longer be read or resumed
+
+# All that a run may put into its folder. `overwrite` removes these and leaves a user's own notes alone.
+OWNED = (
+    "config.yaml", "environment.json", "summary.json", "timing.json", "warnings.json", "model.json", "report.html",
+    "tables", "figures", "images", "state", "checkpoints", "activations",
+)  # fmt: skip
+SKIPPED_COLUMNS = ["image", "path", "reason"]
+
+
+class Run:
+    """Make one with `Run.create` (to write) or `Run.open` (to read). As a context manager it lets go of the lock."""
+
+    def __init__(self, path: Path, config: dict[str, Any], *, lock: FolderLock | None = None, writable: bool = False):
+        self.path = path
+        self.config = config
+        self._lock = lock
+        self._writable = writable
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        config: Mapping[str, Any],
+        *,
+        kind: str,
+        overwrite: bool = False,
+        command: str | Sequence[str] | None = None,
+        lock: bool = True,
+        free: Sequence[str] = (),
+    ) -> Run:
+        """A new run folder, or, to resume it, the run in `path` if that is of the same kind and configuration.
+
+        `free` names configuration keys that do not change results (`workers`, `device`) and may differ on a resume.
+        Under torchrun only rank 0 creates the run; after a barrier the other ranks pass `lock=False`, which checks and
+        writes nothing and gives them the paths.
+        """
+        path, resolved = Path(path), dict(plain(config))
+        make_folder(path)
+        if not lock:
+            return cls(path, resolved, writable=True)
+        if _look(path) == "foreign":
+            raise RunError(
+                f"The folder {path} is not empty and is not a run of vitscope. "
+                "Choose a new or empty folder with --out (--overwrite never deletes foreign files)."
+            )
+        run = cls(path, resolved, lock=FolderLock(path), writable=True)
+        try:
+            if _look(path) == "run" and not overwrite:  # looked at again: another process may just have finished
+                run._resume(kind, command, free)
+            else:
+                run._begin(kind, command)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Read a run. Takes no lock, so a run that is still being written can be looked at."""
+        path = Path(path)
+        if not path.is_dir():
+            raise RunError(f"There is no run folder {path}.")
+        if _look(path) != "run":
+            inside = sorted(p.parent.name for p in path.glob("*/run.json"))
+            hint = f" It holds the runs {', '.join(inside)}: name one of them." if inside else ""
+            raise RunError(f"{path} is not a run of vitscope: it has no run.json and config.yaml.{hint}")
+        _check_format(path)
+        return cls(path, load_yaml(path / "config.yaml"))
+
+    def _begin(self, kind: str, command: str | Sequence[str] | None) -> None:
+        # run.json comes first and says 'new' until config.yaml stands: a kill in between leaves a folder that
+        # is recognised and begun again, never one that is half of the old run.
+        marker = {"format": FORMAT, "kind": kind, "status": "new", "created": _now()}
+        atomic_write(self.path / "run.json", _json(marker))
+        for name in OWNED:
+            _remove(self.path / name)
+        remove_leftovers(self.path)
+        atomic_write(self.path / "environment.json", _json(describe_environment(self.config, command)))
+        atomic_write(self.path / "config.yaml", dump_yaml(self.config))
+        atomic_write(self.path / "run.json", _json({**marker, "status": "unfinished"}))
+
+    def _resume(self, kind: str, command: str | Sequence[str] | None, free: Sequence[str]) -> None:
+        _check_format(self.path, offer_overwrite=True)
+        lines = difference(load_yaml(self.path / "config.yaml"), self.config, free)
+        if self.kind != kind:
+            lines.insert(0, f"kind of run: {self.kind!r} -> {kind!r}")
+        if lines:
+            raise RunError(
+                f"{self.path} holds a run of another configuration (there -> asked for):\n"
+                + "\n".join(f"  {line}" for line in lines)
+                + "\nChoose another folder with --out, or replace that run with --overwrite."
+            )
+        remove_leftovers(self.path)
+        environment = self.environment
+        environment.setdefault("resumed", []).append(describe_environment(self.config, command))
+        atomic_write(self.path / "environment.json", _json(environment))
+        atomic_write(self.path / "config.yaml", dump_yaml(self.config))
+
+    # where things are
+
+    @property
+    def tables_dir(self) -> Path:
+        return self.path / "tables"
+
+    @property
+    def figures_dir(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def images_dir(self) -> Path:
+        """Thumbnails of the gallery, `<image>.png`."""
+        return self.path / "images"
+
+    @property
+    def state_dir(self) -> Path:
+        """Accumulators and parts of an unfinished run."""
+        return self.path / "state"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def activations_dir(self) -> Path:
+        """Shards written by `--save`."""
+        return self.path / "activations"
+
+    # what it is
+
+    @property
+    def label(self) -> str:
+        """The name by which reports call it: the model's."""
+        model = self.config.get("model")
+        name = model.get("name") if isinstance(model, Mapping) else model
+        return str(self.config.get("label") or name or self.path.resolve().name)
+
+    @property
+    def kind(self) -> str:
+        return str(_read_json(self.path / "run.json").get("kind", ""))
+
+    @property
+    def created(self) -> str:
+        """ISO time, UTC."""
+        return str(_read_json(self.path / "run.json").get("created", ""))
+
+    @property
+    def status(self) -> str:
+        """'finished' or 'unfinished'."""
+        return "finished" if _read_json(self.path / "run.json").get("status") == "finished" else "unfinished"
+
+    @property
+    def writer(self) -> dict[str, Any] | None:
+        """{pid, host, since} of the process that is writing this folder now, if there is one."""
+        return lock_holder(self.path)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        return _read_json(self.path / "environment.json")
+
+    @property
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """{name: {value, unit, n, note}}"""
+        return _read_json(self.path / "summary.json")
+
+    @property
+    def timing(self) -> dict[str, Any]:
+        return _read_json(self.path / "timing.json")
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(_read_json(self.path / "warnings.json").get("warnings", []))
+
+    @property
+    def skipped(self) -> pd.DataFrame:
+        """Images that could not be read: image, path, reason."""
+        import pandas as pd
+
+        table = self.table("skipped")
+        return pd.DataFrame(columns=SKIPPED_COLUMNS) if table is None else table
+
+    def table(self, name: str) -> pd.DataFrame | None:
+        from vitscope.runs.tables import check_name, read_csv
+
+        path = self.tables_dir / f"{check_name(name)}.csv"
+        return read_csv(path) if path.exists() else None
+
+    def list_tables(self) -> list[str]:
+        return sorted(p.stem for p in self.tables_dir.glob("*.csv"))
+
+    # writing
+
+    def write_table(self, name: str, table: pd.DataFrame, *, allow_nan: Collection[str] = ()) -> Path:
+        """Write tables/NAME.csv. NaN is an error outside the columns in `allow_nan`."""
+        from vitscope.runs.tables import check_name, check_table, to_csv
+
+        self._check_writable()
+        check_table(check_name(name), table, allow_nan)
+        return atomic_write(self.tables_dir / f"{name}.csv", to_csv(table))
+
+    def write_summary(self, figures: Mapping[str, Figure | Mapping[str, Any]]) -> None:
+        """Headline figures by name, merged with those that are there."""
+        self._check_writable()
+        new: dict[str, Any] = {}
+        for name, figure in figures.items():
+            entry = plain(figure, f"summary.{name}")
+            missing = {"value", "unit", "n"} - set(entry)
+            if missing:
+                raise RunError(f"Summary figure {name!r} lacks {', '.join(sorted(missing))}.")
+            if entry["value"] is None or not math.isfinite(entry["value"]):
+                raise NumericalError(
+                    f"Summary figure {name!r} is {entry['value']}; leave it out where it has no value."
+                )
+            new[name] = entry
+        atomic_write(self.path / "summary.json", _json({**self.summary, **new}))
+
+    def write_timing(self, timing: Mapping[str, Any]) -> None:
+        """Seconds, images per second, memory: apart from the tables, so that those are identical from run to run."""
+        self._check_writable()
+        atomic_write(self.path / "timing.json", _json({**self.timing, **plain(timing, "timing")}))
+
+    def write_skipped(self, skipped: Iterable[Skipped]) -> None:
+        """Replace tables/skipped.csv, in the order of the data; no file where nothing was skipped."""
+        import pandas as pd
+
+        rows = sorted({(s.index, s.path, s.reason) for s in skipped})
+        if rows:
+            self.write_table("skipped", pd.DataFrame(rows, columns=SKIPPED_COLUMNS))
+        else:
+            self._check_writable()
+            _remove(self.tables_dir / "skipped.csv")
+
+    def log_warning(self, text: str) -> None:
+        """Something the reader of the report should know. The same text is kept once."""
+        self._check_writable()
+        warnings = self.warnings
+        if text not in warnings:
+            atomic_write(self.path / "warnings.json", _json({"warnings": [*warnings, text]}))
+
+    def finish(self) -> None:
+        """Declare the run complete."""
+        self._check_writable()
+        marker = _read_json(self.path / "run.json")
+        atomic_write(self.path / "run.json", _json({**marker, "status": "finished", "finished": _now()}))
+
+    def close(self) -> None:
+        """Let go of the lock. The run can still be read."""
+        self._writable = False
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise RunError(f"{self!r} was opened for reading. Use Run.create(path, config, kind=...) to write.")
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r}, label={self.label!r}, {self.status})"
+
+
+def _look(path: Path) -> str:
+    """'empty', 'run', 'begun' (killed while it was being created) or 'foreign'."""
+    names = {p.name for p in path.iterdir()}
+    if "run.json" in names:
+        whole = "config.yaml" in names and _read_json(path / "run.json").get("status") != "new"
+        return "run" if whole else "begun"
+    return "empty" if not {n for n in names if n != LOCK_NAME and not n.endswith(".tmp")} else "foreign"
+
+
+def _check_format(path: Path, offer_overwrite: bool = False) -> None:
+    found = _read_json(path / "run.json").get("format")
+    if found == FORMAT:
+        return
+    age = "a newer" if isinstance(found, int) and found > FORMAT else "an older"
+    hint = " Choose another folder with --out, or replace it with --overwrite." if offer_overwrite else ""
+    raise RunError(
+        f"{path} was written by {age} version of vitscope (folder format: {found} -> {FORMAT}), "
+        f"which this version does not read.{hint or ' Run it again, or use that version.'}"
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, {} where the file is absent."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise RunError(f"Cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{path} should hold a JSON object.")
+    return value
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _remove(path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise explain(error, path) from error
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
