@@ -6,9 +6,26 @@ Names are loaded on first use, so that ``import vitscope`` costs nothing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vitscope.analyses import Analysis as Analysis
+    from vitscope.analyses import analyze as analyze
+    from vitscope.analyses import list_analyses as list_analyses
+    from vitscope.analyses import register_analysis as register_analysis
+    from vitscope.data import list_datasets as list_datasets
+    from vitscope.data import load_data as load_data
+    from vitscope.data import register_dataset as register_dataset
+    from vitscope.errors import VitscopeError as VitscopeError
+    from vitscope.models import Model as Model
+    from vitscope.models import list_models as list_models
+    from vitscope.models import open_model as open_model
+    from vitscope.report import build_report as build_report
+    from vitscope.runs import Run as Run
+    from vitscope.training import TrainOptions as TrainOptions
+    from vitscope.training import train as train
 
 _HOME = {
     "open_model": "vitscope.models",

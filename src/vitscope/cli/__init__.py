@@ -1,0 +1,81 @@
+"""The command line: one file per command, no logic. A command is imported when it is called, so `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from vitscope.errors import VitscopeError, suggest
+
+COMMANDS = {
+    "demo": "train a small ViT on 5,000 digits, look inside, write a report",
+    "analyze": "look inside one or more models in one pass over the data and write a report",
+    "report": "draw the report of one or more runs again, without model or data",
+    "rerun": "do a run again from the configuration that it saved",
+    "train": "train a ViT, with analyses along the way",
+    "models": "list the models that can be opened and what each can do",
+}
+RESUMABLE = ("demo", "analyze", "rerun", "train")
+
+EXAMPLES = """\
+  vitscope demo
+  vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --split val --out runs/tiny
+  vitscope report runs/tiny runs/small
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script `vitscope`: exits with 0, with 2 for bad input, with 130 after Ctrl-C."""
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Carry out one command line and return its exit code."""
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except VitscopeError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        hint = " The same command again goes on from here." if set(arguments[:1]) & set(RESUMABLE) else ""
+        print(f"\nStopped.{hint}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # `vitscope models | head`: the reader has gone. Python flushes stdout once more at exit, so point it nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if command in ("-h", "--help", "help"):
+        print(usage(), end="")
+        return 0
+    if command in ("-V", "--version"):
+        from vitscope import __version__
+
+        print(f"vitscope {__version__}")
+        return 0
+    if command not in COMMANDS:
+        raise VitscopeError(
+            f"vitscope has no command {command!r}.{suggest(command, [*COMMANDS, '--help', '--version'])} "
+            f"Known: {', '.join(COMMANDS)}. `vitscope --help` explains them."
+        )
+    import_module(f"vitscope.cli.{command}").main(rest)
+    return 0
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "".join(f"  {name:<{width}}  {text}\n" for name, text in COMMANDS.items())
+    return (
+        "usage: vitscope COMMAND [OPTIONS]\n\n"
+        "vitscope looks inside vision transformers.\n\n"
+        f"commands:\n{commands}\n"
+        f"examples:\n{EXAMPLES}\n"
+        "`vitscope COMMAND --help` shows a command's options; `vitscope --version` the version.\n"
+    )
