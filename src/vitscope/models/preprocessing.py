@@ -24,3 +24,40 @@ class Preprocess:
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> Preprocess:
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+
+
+def from_timm(config: dict[str, Any], input_size: tuple[int, int, int], source: str) -> Preprocess:
+    """The recipe in a timm `pretrained_cfg`, for the input size that the built model takes."""
+    channels = input_size[0]
+
+    def per_channel(values: tuple[float, ...]) -> tuple[float, ...]:
+        # a model rebuilt for another number of channels (grey digits) gets the average of the tag's values
+        return tuple(values) if len(values) == channels else (sum(values) / len(values),) * channels
+
+    return Preprocess(
+        input_size=input_size,
+        mean=per_channel(config.get("mean", (0.485, 0.456, 0.406))),
+        std=per_channel(config.get("std", (0.229, 0.224, 0.225))),
+        interpolation=config.get("interpolation", "bicubic"),
+        crop_pct=config.get("crop_pct", 0.875),
+        crop_mode=config.get("crop_mode", "center"),
+        source=source,
+    )
+
+
+def disagreement(architecture: str, taken: dict[str, Any]) -> str | None:
+    """A sentence for a bare name whose tags want different mean/std; None where they all agree."""
+    from timm.models import get_pretrained_cfg, list_pretrained
+
+    others = {}
+    for tag in list_pretrained(f"{architecture}.*"):
+        other = get_pretrained_cfg(tag)
+        if other is not None and (other.mean, other.std) != (taken.get("mean"), taken.get("std")):
+            others[tag.split(".", 1)[1]] = other.mean
+    if not others:
+        return None
+    names = ", ".join(list(others)[:4]) + (", ..." if len(others) > 4 else "")
+    return (
+        f"The tags of {architecture} disagree on mean/std: took those of '{taken.get('tag')}' (mean {taken.get('mean')}); "
+        f"{names} use others. Name a tag, as in {architecture}.{next(iter(others))}, to choose."
+    )

@@ -1,0 +1,90 @@
+"""Points: named places in a model. The names are those that TransformerLens users know.
+
+| point | shape | what |
+|---|---|---|
+| `hook_embed` | (B, T, C) | patch embedding, before positions and prefix tokens |
+| `blocks.i.hook_resid_pre` / `mid` / `post` | (B, N, C) | residual stream before the block, between its branches, after it |
+| `blocks.i.hook_attn_out`, `hook_mlp_out` | (B, N, C) | what is *added* to the residual (after LayerScale, gamma, post-norm) |
+| `blocks.i.attn.hook_q`, `hook_k`, `hook_v` | (B, H, N, D) | effective: after q/k-norm *and after RoPE* |
+| `blocks.i.attn.hook_bias` | broadcasts to (B, H, N, N) | additive attention bias; absent where a model has none |
+| `blocks.i.attn.hook_attn_scores` | (B, H, N, N) | q k^T / sqrt(D) + bias, recomputed when asked for |
+| `blocks.i.attn.hook_pattern` | (B, H, N, N) | softmax of the scores, recomputed when asked for |
+| `blocks.i.attn.hook_z` | (B, H, N, D) | pattern @ v, before the output projection |
+| `blocks.i.attn.hook_out`, `mlp.hook_out` | (B, N, C) | bare output of the sub-layer |
+| `blocks.i.mlp.hook_pre` | (B, N, M) | input of the activation (of the gate, in gated MLPs) |
+| `blocks.i.mlp.hook_post` | (B, N, M) | what the last linear layer of the MLP multiplies |
+| `ln_final.hook_normalized` | (B, N, C) | output of the final norm |
+
+B images, N tokens, T image tokens, C width, H heads, D head size, M MLP width. Heads come before tokens, as
+`scaled_dot_product_attention` takes them (TransformerLens puts tokens first).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from vitscope.errors import VitscopeError, suggest
+
+BLOCK_POINTS = (
+    "hook_resid_pre",
+    "attn.hook_q",
+    "attn.hook_k",
+    "attn.hook_v",
+    "attn.hook_bias",
+    "attn.hook_attn_scores",
+    "attn.hook_pattern",
+    "attn.hook_z",
+    "attn.hook_out",
+    "hook_attn_out",
+    "hook_resid_mid",
+    "mlp.hook_pre",
+    "mlp.hook_post",
+    "mlp.hook_out",
+    "hook_mlp_out",
+    "hook_resid_post",
+)
+FIRST_POINT, LAST_POINT = "hook_embed", "ln_final.hook_normalized"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point, as edit functions receive it: `name`, and the block it lies in (None outside the blocks)."""
+
+    name: str
+    block: int | None
+
+    def layer(self) -> int | None:
+        """TransformerLens' spelling of `block`."""
+        return self.block
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def all_points(blocks: int) -> list[str]:
+    """Every point name of a model with that many blocks, in the order in which a forward pass meets them."""
+    inside = [f"blocks.{i}.{kind}" for i in range(blocks) for kind in BLOCK_POINTS]
+    return [FIRST_POINT, *inside, LAST_POINT]
+
+
+def block_of(name: str) -> int | None:
+    match = re.match(r"blocks\.(\d+)\.", name)
+    return int(match[1]) if match else None
+
+
+def resolve(names: str | Iterable[str], blocks: int) -> list[str]:
+    """Names and globs -> point names in forward order. A name that matches nothing is an error."""
+    known = all_points(blocks)
+    wanted: set[str] = set()
+    for pattern in [names] if isinstance(names, str) else names:
+        found = [p for p in known if fnmatchcase(p, pattern)]
+        if not found:
+            index = block_of(pattern)
+            if index is not None and index >= blocks:
+                raise VitscopeError(f"No point {pattern!r}: the model has {blocks} blocks, 0 to {blocks - 1}.")
+            raise VitscopeError(f"No point matches {pattern!r}.{suggest(pattern, known)} docs/capture.md lists them.")
+        wanted.update(found)
+    return [p for p in known if p in wanted]

@@ -1,0 +1,75 @@
+"""The token layout of a ViT: derived from the built model, never asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from vitscope.models.families import block_row
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Order of the tokens: class token, distillation token, registers, then image tokens row by row."""
+
+    class_tokens: int  # 0, 1, or 2 (class and distillation)
+    register_tokens: int
+    grid: tuple[int, int]  # image tokens: rows, columns
+    patch: tuple[int, int]  # pixels of the input behind one image token: height, width
+    blocks: int
+    heads: int
+    head_dim: int
+    width: int  # of the residual stream
+
+    @property
+    def distillation(self) -> bool:
+        return self.class_tokens == 2
+
+    @property
+    def prefix_tokens(self) -> int:
+        return self.class_tokens + self.register_tokens
+
+    @property
+    def image_tokens(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def tokens(self) -> int:
+        return self.prefix_tokens + self.image_tokens
+
+    def __str__(self) -> str:
+        return (
+            f"{self.blocks} blocks x {self.heads} heads of {self.head_dim}, width {self.width}; "
+            f"{self.class_tokens} class + {self.register_tokens} register + {self.grid[0]}x{self.grid[1]} image tokens"
+        )
+
+
+def input_size(module: nn.Module) -> tuple[int, int, int]:
+    """(channels, height, width) that the built model takes."""
+    embed: Any = module.patch_embed
+    height, width = embed.img_size
+    convolution = next(m for m in embed.modules() if isinstance(m, nn.Conv2d))
+    return convolution.in_channels, height, width
+
+
+def derive_layout(module: Any) -> Layout:
+    """Read the layout off a built timm model that `families.check_model` has accepted."""
+    block = module.blocks[0]
+    attention = block.get_submodule(block_row(block).attn)
+    class_tokens = sum(getattr(module, t, None) is not None for t in ("cls_token", "dist_token"))
+    _, height, width = input_size(module)
+    rows, columns = module.patch_embed.grid_size
+    # BEiT's attention does not keep its head size, but every attention keeps its scale = head_dim ** -0.5
+    head_dim = getattr(attention, "head_dim", None) or round(attention.scale**-2)
+    return Layout(
+        class_tokens=class_tokens,
+        register_tokens=module.num_prefix_tokens - class_tokens,
+        grid=(rows, columns),
+        patch=(height // rows, width // columns),
+        blocks=len(module.blocks),
+        heads=attention.num_heads,
+        head_dim=head_dim,
+        width=module.embed_dim,
+    )

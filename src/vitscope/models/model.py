@@ -1,0 +1,153 @@
+"""Model: a timm ViT, wrapped and never rewritten."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitscope.capture import Edit, Tracer, resolve
+from vitscope.errors import UnsupportedModelError
+from vitscope.models import class_space
+from vitscope.models.families import check_model
+from vitscope.models.layout import Layout, derive_layout
+from vitscope.models.preprocessing import Preprocess
+
+
+class Model:
+    """Reads and changes any point of `module`, and knows its token layout, preprocessing and way into class space.
+
+    `source` is what a run records of it (name, weights, their hash); `notes` are remarks for the user.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        name: str,
+        preprocess: Preprocess,
+        source: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        refuse_compiled(module)
+        self.family = check_model(module)
+        self.module = module
+        self.name = name
+        self.preprocess = preprocess
+        self.layout: Layout = derive_layout(module)
+        self.source = dict(source or {"name": name})
+        self.notes = list(notes)
+        self.classes = list(classes) if classes else None  # class names where the weights came with them
+        self._tracers: list[Tracer] = []  # active `edits`, outermost first
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.module.num_classes)  # type: ignore[arg-type]
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    def to(self, device: str | torch.device) -> Model:
+        self.module.to(device)
+        return self
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Logits of preprocessed images (B, 3, H, W) -> (B, classes)."""
+        return self.module(images)
+
+    def resolve_points(self, names: str | Iterable[str]) -> list[str]:
+        """Point names behind names and globs, in forward order."""
+        return resolve(names, self.layout.blocks)
+
+    def run_with_cache(self, images: Tensor, names: str | Iterable[str] = "*") -> tuple[Tensor, dict[str, Tensor]]:
+        """One forward pass -> (logits, {point name: value}). The default keeps every point, patterns included.
+
+        Gradients follow the caller: wrap in `torch.no_grad()` unless you want to differentiate through the cache.
+        """
+        cache: dict[str, Tensor] = {}
+        logits = self.stream(images, names, lambda block, points: cache.update(points))
+        return logits, cache
+
+    def stream(
+        self, images: Tensor, names: str | Iterable[str], on_block: Callable[[int, dict[str, Tensor]], None]
+    ) -> Tensor:
+        """One forward pass that hands over the points of each block as soon as it is complete, then lets them go.
+
+        Block -1 carries `hook_embed`, block L carries `ln_final.hook_normalized`.
+        """
+        with self._trace(self.resolve_points(names), {}, on_block):
+            return self.module(images)
+
+    def run_with_hooks(self, images: Tensor, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
+        """Logits of one forward pass in which each `fn(value, point)` may return a new value for its point(s)."""
+        edits: dict[str, list[Edit]] = defaultdict(list)
+        for names, function in fwd_hooks:
+            for name in self.resolve_points(names):
+                edits[name].append(function)
+        with self._trace([], edits):
+            return self.module(images)
+
+    @contextmanager
+    def edits(self, changes: Mapping[str, Edit]) -> Iterator[Model]:
+        """Change points in every forward pass inside the `with` block: `{name or glob: fn(value, point)}`.
+
+        Blocks nest, inner edits come after outer ones, and reading inside shows the edited values.
+        """
+        edits: dict[str, list[Edit]] = defaultdict(list)
+        for names, function in changes.items():
+            for name in self.resolve_points(names):
+                edits[name].append(function)
+        with self._trace([], edits):
+            yield self
+
+    @contextmanager
+    def _trace(
+        self,
+        wanted: Iterable[str],
+        edits: Mapping[str, Sequence[Edit]],
+        sink: Callable[[int, dict[str, Tensor]], None] | None = None,
+    ) -> Iterator[None]:
+        """A tracer that takes over the edits of the enclosing one, which stays silent meanwhile."""
+        refuse_compiled(self.module)
+        outer = self._tracers[-1] if self._tracers else None
+        combined: dict[str, list[Edit]] = defaultdict(list)
+        for source in (outer.edits if outer else {}, edits):
+            for name, functions in source.items():
+                combined[name].extend(functions)
+        tracer = Tracer(self.module, wanted, combined, sink)
+        with tracer:
+            if outer:
+                outer.suspended = True
+            self._tracers.append(tracer)
+            try:
+                yield
+            finally:
+                self._tracers.pop()
+                if outer:
+                    outer.suspended = False
+
+    def why_no_class_space(self) -> str | None:
+        """Why tokens cannot be projected on classes; None if they can."""
+        return class_space.why_no_class_space(self.module, self.name)
+
+    def to_class_space(self, x: Tensor, head: class_space.Head = "mean") -> Tensor:
+        """Logits of tokens (..., C) -> (..., classes) through the model's own final norm and head(s)."""
+        return class_space.to_class_space(self.module, self.name, x, head)
+
+    def __repr__(self) -> str:
+        return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} classes)"
+
+
+def refuse_compiled(module: nn.Module) -> None:
+    """Hooks do not fire inside compiled code, so points would silently be missing."""
+    for part in module.modules():
+        if hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None:
+            raise UnsupportedModelError(
+                "A compiled module cannot be looked into: hooks do not fire inside compiled code. "
+                "Open the original instead: `compiled._orig_mod`, or the model before `.compile()`."
+            )

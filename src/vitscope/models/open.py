@@ -1,0 +1,176 @@
+"""open_model: from a name, a run folder or a timm module to a Model."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
+from vitscope.models.families import check_model
+from vitscope.models.layout import input_size
+from vitscope.models.model import Model, refuse_compiled
+from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
+from vitscope.models.weights import check_finite, count_classes, load_into, read_weights, sha256
+
+
+def open_model(
+    name: str | Path | nn.Module,
+    weights: str | Path | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    use_ema: bool = True,
+    seed: int = 0,
+    **timm_options: Any,
+) -> Model:
+    """Open a ViT for looking inside. The model is in evaluation mode.
+
+    name: a timm name with or without tag, a run folder of `vitscope train`, or a module that was built with timm.
+    weights: a .safetensors or .pth file; None takes timm's pretrained weights (a download where the net allows), or
+        those a module or run folder already has; "random" asks for random weights, drawn from `seed`.
+    use_ema: take averaged weights where a checkpoint has both.
+    timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4.
+    """
+    if isinstance(name, nn.Module):
+        model = _from_module(name, weights, use_ema)
+    elif (Path(name) / "model.json").is_file():
+        model = _from_run(Path(name), weights, use_ema, timm_options)
+    else:
+        model = _from_name(str(name), weights, use_ema, seed, timm_options)
+    check_finite(model.module, f"Weights of {model.name}")
+    model.module.eval()
+    return model.to(device)
+
+
+def _from_name(name: str, weights: str | Path | None, use_ema: bool, seed: int, options: dict[str, Any]) -> Model:
+    check_name(name)
+    source: dict[str, Any] = {"name": name, "options": dict(options)}
+    if weights is None:
+        module = _pretrained(name, options)
+        source["weights"] = "timm pretrained"
+    elif str(weights) == "random":
+        module = _random(name, seed, options)
+        source["weights"] = f"random, seed {seed}"
+    else:
+        state, entry = read_weights(weights, use_ema)
+        classes = count_classes(state)
+        if "num_classes" in options and classes not in (None, options["num_classes"]):
+            raise WeightsError(
+                f"num_classes={options['num_classes']} was asked for, but {weights} has {classes} classes."
+            )
+        module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
+        load_into(module, state, str(weights))
+        source |= {"weights": Path(weights).name, "sha256": sha256(weights), **({"entry": entry} if entry else {})}
+    notes = []
+    configuration = dict(module.pretrained_cfg)
+    if "." not in name and (remark := disagreement(name, configuration)):
+        warnings.warn(remark, stacklevel=3)
+        notes.append(remark)
+    tag = f"{configuration.get('architecture', name.split('.')[0])}.{configuration.get('tag') or 'untagged'}"
+    return Model(module, name, from_timm(configuration, input_size(module), tag), source, notes)
+
+
+def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -> Model:
+    refuse_compiled(module)
+    check_model(module)
+    configuration: dict[str, Any] = dict(getattr(module, "pretrained_cfg", None) or {})
+    name = configuration.get("architecture") or type(module).__name__
+    source: dict[str, Any] = {"name": name, "weights": "of the given module"}
+    if weights is not None:
+        if str(weights) == "random":
+            raise VitscopeError("weights='random' goes with a name; a module already has its weights.")
+        state, _ = read_weights(weights, use_ema)
+        load_into(module, state, str(weights))
+        source |= {"weights": Path(weights).name, "sha256": sha256(weights)}
+    notes = []
+    if not configuration:
+        notes.append("This module carries no timm pretrained_cfg: ImageNet mean/std are assumed for preprocessing.")
+        warnings.warn(notes[0], stacklevel=3)
+    tag = f"{name}.{configuration.get('tag') or 'untagged'}"
+    return Model(module, name, from_timm(configuration, input_size(module), tag), source, notes)
+
+
+def _from_run(run: Path, weights: str | Path | None, use_ema: bool, options: dict[str, Any]) -> Model:
+    if options:
+        raise VitscopeError(f"A run folder knows its model: {sorted(options)} cannot be given for {run}.")
+    description = json.loads((run / "model.json").read_text())
+    if weights is None:
+        candidates = [run / "checkpoints" / which / "model.safetensors" for which in ("best", "last")]
+        found = [c for c in candidates if c.is_file()]
+        if not found:
+            raise WeightsError(f"{run} has no checkpoint yet: expected {candidates[0]} or {candidates[1]}.")
+        weights = found[0]
+    state, _ = read_weights(weights, use_ema)
+    module = _build(description["name"], description.get("kwargs", {}))
+    load_into(module, state, str(weights))
+    which = Path(weights).parent.name
+    source = {"name": description["name"], "options": description.get("kwargs", {}), "run": run.name}
+    source |= {"weights": f"{which}/{Path(weights).name}", "sha256": sha256(weights)}
+    preprocess = Preprocess.from_dict(description["preprocess"])
+    return Model(module, run.name, preprocess, source, classes=description.get("classes"))
+
+
+def check_name(name: str) -> None:
+    """A name that timm knows, or an error that suggests the nearest ones."""
+    import timm
+
+    architecture, _, tag = name.partition(".")
+    known = timm.list_models()
+    if architecture not in known:
+        if Path(name).exists():
+            raise VitscopeError(f"{name} exists but is no run folder with a trained model (no model.json in it).")
+        raise VitscopeError(f"There is no model {name!r}.{suggest(architecture, known)} `vitscope models` lists them.")
+    if tag:
+        tags = [t.split(".", 1)[1] for t in timm.list_pretrained(f"{architecture}.*")]
+        if tag not in tags:
+            raise VitscopeError(
+                f"{architecture} has no tag {tag!r}.{suggest(tag, tags)} Known: {', '.join(tags) or 'none'}."
+            )
+
+
+def _build(name: str, options: dict[str, Any]) -> Any:
+    import timm
+
+    try:
+        module = timm.create_model(name, pretrained=False, **options)
+    except TypeError as error:
+        raise VitscopeError(f"timm cannot build {name} with {options}: {error}.") from error
+    check_model(module)
+    return module
+
+
+def _random(name: str, seed: int, options: dict[str, Any]) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _build(name, options)
+
+
+def _pretrained(name: str, options: dict[str, Any]) -> Any:
+    import timm
+
+    _check_supported(name)
+    if not timm.is_model_pretrained(name):
+        raise UnsupportedModelError(
+            f"timm has no pretrained weights for {name}: give weights=FILE or weights='random'."
+        )
+    try:
+        return timm.create_model(name, pretrained=True, **options)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise WeightsError(
+            f"The pretrained weights of {name} could not be fetched ({type(error).__name__}: {reason}). "
+            "Give a file (weights=FILE, --weights FILE), or ask for random weights (weights='random')."
+        ) from error
+
+
+def _check_supported(name: str) -> None:
+    """Refuse an unsupported family before anything is downloaded."""
+    from vitscope.models.catalog import describe
+
+    row = describe(name)
+    if not row.supported:
+        raise UnsupportedModelError(f"{name} is not supported: {row.remark}")

@@ -1,0 +1,137 @@
+"""Checkpoints: read without running code, cleaned, checked against the model."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitscope.errors import NumericalError, WeightsError
+
+# Where training programs put the weights in their checkpoints, best first: averaged weights are what gets published.
+_ENTRIES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model", "model_state_dict", "module")
+_PREFIXES = ("_orig_mod.", "module.", "model.")
+_HEADS = ("head", "head_dist")
+
+
+def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tensor], str]:
+    """State dict of a safetensors or .pth file on the CPU, and the entry it came from.
+
+    A .pth file is unpickled with `weights_only=True`; of all classes only `argparse.Namespace` (which DeiT-style files
+    carry beside their weights) is let in.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise WeightsError(f"No weights at {path}: expected a .safetensors or .pth file.")
+    if path.stat().st_size == 0:
+        raise WeightsError(f"{path} is empty (0 bytes).")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            content: Any = load_file(path, device="cpu")
+        except SafetensorError as error:
+            raise WeightsError(f"{path} is not a readable safetensors file ({error}).") from error
+    else:
+        try:
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                content = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise WeightsError(
+                f"{path} holds more than weights ({_first_line(error)}). A checkpoint may carry tensors, plain values "
+                "and an argparse.Namespace; anything else could run code and is refused. Re-save its state dict alone, "
+                "best as safetensors."
+            ) from error
+        except (RuntimeError, EOFError, OSError, ValueError) as error:
+            raise WeightsError(f"{path} cannot be read as a checkpoint ({_first_line(error)}).") from error
+    state, entry = _find_state(content, use_ema)
+    if not state:
+        raise WeightsError(f"{path} holds no tensors: expected a state dict.")
+    return _strip(state), entry
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+def _find_state(content: Any, use_ema: bool) -> tuple[dict[str, Tensor], str]:
+    if not isinstance(content, Mapping):
+        raise WeightsError(f"Expected a state dict, found {type(content).__name__}.")
+    for entry in _ENTRIES:
+        inner = content.get(entry)
+        if isinstance(inner, Mapping) and any(isinstance(v, Tensor) for v in inner.values()):
+            if "ema" in entry and not use_ema:
+                continue
+            return {k: v for k, v in inner.items() if isinstance(v, Tensor)}, entry
+    return {k: v for k, v in content.items() if isinstance(v, Tensor)}, ""
+
+
+def _strip(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Remove wrappers' prefixes (`module.`, `model.`, `_orig_mod.`) that all names share, however they are nested."""
+    stripped = True
+    while stripped:
+        stripped = False
+        for prefix in _PREFIXES:
+            with_prefix = [k for k in state if k.startswith(prefix)]
+            # averaging wrappers add a counter of their own (`n_averaged`) beside `module.*`
+            if with_prefix and all(k.startswith(prefix) or state[k].ndim == 0 for k in state):
+                state = {k[len(prefix) :]: state[k] for k in with_prefix}
+                stripped = True
+    return state
+
+
+def count_classes(state: Mapping[str, Tensor]) -> int | None:
+    """Rows of the classifier in a state dict; None where there is no classifier."""
+    for head in _HEADS:
+        if f"{head}.weight" in state:
+            return state[f"{head}.weight"].shape[0]
+    return None
+
+
+def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
+    """Copy weights into a model of the same architecture; list every difference otherwise."""
+    own = module.state_dict()
+    missing = sorted(own.keys() - state.keys())
+    unexpected = sorted(state.keys() - own.keys())
+    shapes = [
+        f"{k} {tuple(state[k].shape)} instead of {tuple(own[k].shape)}"
+        for k in sorted(own.keys() & state.keys())
+        if state[k].shape != own[k].shape
+    ]
+    if missing or unexpected or shapes:
+        parts = [_listing("missing", missing), _listing("unexpected", unexpected), _listing("other shape", shapes)]
+        hint = (
+            " A position embedding of another size means another img_size=."
+            if any("pos_embed" in s for s in shapes)
+            else ""
+        )
+        raise WeightsError(
+            f"The weights in {where} are of another architecture: {'; '.join(p for p in parts if p)}.{hint}"
+        )
+    module.load_state_dict(dict(state))
+
+
+def _listing(title: str, names: list[str], most: int = 12) -> str:
+    if not names:
+        return ""
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return f"{len(names)} {title} ({', '.join(names[:most])}{more})"
+
+
+def check_finite(module: nn.Module, where: str) -> None:
+    for name, value in module.state_dict().items():
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            bad = int((~torch.isfinite(value)).sum())
+            raise NumericalError(f"{where}: {name} holds {bad} NaN or infinite value(s) of {value.numel()}.")
+
+
+def sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
