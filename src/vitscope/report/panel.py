@@ -1,4 +1,4 @@
-"""A panel is one lens on the report page. Panels read tables only: `vitscope report RUN` redraws without model or data."""
+"""A panel is one lens on the report page. It reads tables only: `vitscope report RUN` redraws without model or data."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Panel:
     title: str  # the question: 'Where do the heads look?'
     figures: Mapping[str, Figure] = field(default_factory=dict)  # file stem -> matplotlib figure
     alt: Mapping[str, str] = field(default_factory=dict)  # file stem -> alt text
+    captions: Mapping[str, str] = field(default_factory=dict)  # file stem -> what is drawn, n, what the interval is of
     reading: str = ""  # two sentences that say how to read it
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # csv stem -> table shown folded
     protocol: str = ""  # variant, images, preprocessing, seed
@@ -42,7 +43,7 @@ PANELS: dict[str, PanelFunction] = {}
 
 
 def register_panel(key: str) -> Callable[[PanelFunction], PanelFunction]:
-    """Function decorator. The function gets {model label: Run} and returns a Panel, or None where its tables are absent.
+    """Decorator. The function gets {model label: Run} and returns a Panel, or None where its tables are absent.
 
     It may live in the analysis' own file: adding an analysis with its picture touches one file.
     """
