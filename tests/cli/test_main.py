@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vitscope.cli import COMMANDS, run
+from vitscope.errors import VitscopeError
+
+
+def test_without_arguments_the_help_is_printed(capsys):
+    assert run([]) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in COMMANDS)
+
+
+def test_help_and_no_arguments_say_the_same(capsys):
+    run([])
+    first = capsys.readouterr().out
+    run(["--help"])
+    assert capsys.readouterr().out == first
+
+
+def test_an_unknown_command_suggests_the_nearest_and_exits_with_2(capsys):
+    assert run(["analise"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no command 'analise'" in captured.err
+    assert "Did you mean analyze?" in captured.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shows_its_help_with_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run([command, "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert f"usage: vitscope {command}" in out
+    assert "examples:" in out
+    assert f"\n  vitscope {command}" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_exits_with_2(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run([command, "--no-such-option"])
+    assert stop.value.code == 2
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+def test_a_misspelt_option_suggests_the_nearest(capsys):
+    with pytest.raises(SystemExit):
+        run(["analyze", "test_vit", "--data", "mnist5k", "--imges", "4"])
+    assert "--images" in capsys.readouterr().err
+
+
+def test_an_error_of_the_library_is_its_message_alone(monkeypatch, capsys):
+    def fail(arguments):
+        raise VitscopeError("The moon is in the wrong phase.")
+
+    monkeypatch.setattr("vitscope.cli.models.main", fail)
+    assert run(["models"]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "The moon is in the wrong phase.\n")
+
+
+def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch):
+    def fail(arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("vitscope.cli.models.main", fail)
+    with pytest.raises(ZeroDivisionError):
+        run(["models"])
+
+
+@pytest.mark.parametrize(("command", "resumes"), [("models", False), ("analyze", True)])
+def test_ctrl_c_exits_with_130_and_says_whether_the_command_can_go_on(command, resumes, monkeypatch, capsys):
+    def stop(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"vitscope.cli.{command}.main", stop)
+    assert run([command]) == 130
+    assert ("The same command" in capsys.readouterr().err) == resumes
+
+
+def test_a_real_interrupt_signal_leaves_no_traceback():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitscope", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.readline()  # the list has begun
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitscope", "models", "vit_tiny"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=60) == 0
+    assert err == ""
