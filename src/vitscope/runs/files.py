@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from vitscope.errors import RunError
@@ -54,7 +55,8 @@ def atomic_write(path: str | Path, data: bytes | str) -> Path:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:  # Ctrl-C too must not leave the temporary file
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk there is nothing to remove, and unlink itself fails
+            temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise explain(error, path) from error
         raise
