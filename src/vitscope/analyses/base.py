@@ -8,9 +8,9 @@ appended to disk by the engine.
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -35,7 +35,19 @@ class Figure:
     note: str = ""  # protocol: which images, which variant
 
 
-class Analysis(ABC):
+@dataclass(frozen=True)
+class Setting:
+    """What the engine tells an analysis about the run it is part of. The defaults serve a loop of one's own."""
+
+    classes: tuple[str, ...] = ()  # names of the data's classes, by label
+    gallery: frozenset[int] = frozenset(range(8))  # images (Batch.indices) whose maps are shown in the report
+    images: int | None = None  # how many images this process will see
+    folder: Path | None = None  # the run folder
+    rank: int = 0  # of this process
+    world: int = 1  # processes that share the work
+
+
+class Analysis:
     """Subclass, decorate with `@register_analysis("name")`, and it exists everywhere: API, command line, report.
 
     Options are the keyword arguments of `__init__`; call `super().__init__()` there. They must be plain values
@@ -43,8 +55,11 @@ class Analysis(ABC):
     """
 
     name: ClassVar[str] = ""
+    default: ClassVar[bool] = True  # part of `analyze(...)` when no analyses are named
+    uses_labels: ClassVar[bool] = False  # compares labels with logits: data and head must agree on the classes
 
     def __init__(self) -> None:
+        self.setting = Setting()  # replaced by the engine before `start`
         self.sums: dict[str, Tensor] = {}
         self.rows: dict[str, list[pd.DataFrame]] = {}  # drained by the engine after every batch
 
@@ -52,16 +67,26 @@ class Analysis(ABC):
         """Globs of the point names wanted, e.g. `["blocks.*.attn.hook_pattern"]`."""
         return []
 
-    def start(self, model: Model) -> None:  # noqa: B027
+    def start(self, model: Model) -> None:
         """Allocate `self.sums` for this model. Raise VitscopeError if the model cannot be analysed."""
 
-    def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:  # noqa: B027
-        """Called as soon as a block is complete. Keys of `points` are full point names; do not keep the tensors.
+    def begin(self) -> None:
+        """Called once before the first batch, after the sums of an interrupted run were put back.
 
+        For analyses that write files of their own: cut them back here to what the sums say was written.
+        """
+
+    def flush(self) -> None:
+        """Called before the sums are saved: bring files of one's own to disk."""
+
+    def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
+        """Called as soon as a block is complete, with those of its points that `needs` asked for, by full name.
+
+        The tensors are the model's own: do not keep them and do not change them in place.
         Points outside the blocks (`hook_embed`, `ln_final.hook_normalized`) arrive with block -1 and block L.
         """
 
-    def end_batch(self, batch: Batch) -> None:  # noqa: B027
+    def end_batch(self, batch: Batch) -> None:
         """Called once per batch after the forward pass; `batch.logits` is there now."""
 
     def merge(self, other: Analysis) -> None:

@@ -1,0 +1,48 @@
+"""Ctrl-C stops between two batches, where the sums are whole and can be saved."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user (or the scheduler) stopped the run; its state is saved. The message says how to go on."""
+
+
+@dataclass
+class StopRequest:
+    """Becomes `made` when SIGINT or SIGTERM arrives."""
+
+    made: bool = False
+
+
+@contextmanager
+def deferred_signals() -> Iterator[StopRequest]:
+    """Inside the block the first Ctrl-C (or SIGTERM) is only noted; a second one interrupts at once.
+
+    Outside the main thread Python gives no access to signals, and nothing changes.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if request.made:
+            raise KeyboardInterrupt
+        request.made = True
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            # None: a handler that was not installed from Python, which cannot be put back from here
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,0 +1,107 @@
+"""One forward pass per batch for all analyses together.
+
+The points that any analysis needs are captured once; each block's are handed round as soon as the block is complete
+and freed before the next. Ten analyses therefore cost one forward plus their own algebra, and no more memory than the
+greediest of them needs for one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from vitscope.errors import NumericalError
+
+if TYPE_CHECKING:
+    from vitscope.analyses.base import Analysis
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+
+class OnePass:
+    """What all analyses together want from a model, and the forward pass that gives it to them."""
+
+    def __init__(self, model: Model, analyses: Sequence[Analysis]) -> None:
+        self.model = model
+        self.analyses = list(analyses)
+        # Each analysis sees only what it asked for itself: its result must not depend on its company.
+        self.wanted = [frozenset(_resolve(model, a.needs(model))) for a in analyses]
+        self.names = _resolve(model, sorted(frozenset().union(*self.wanted)))
+
+    def __call__(self, batch: Batch) -> None:
+        """Forward one batch, update every analysis. `batch.logits` is filled."""
+        if len(batch) == 0:  # every image of it was unreadable
+            return
+        images = batch.images.to(self.model.device, non_blocking=True)
+
+        def on_block(block: int, points: Mapping[str, Tensor]) -> None:
+            for analysis, wanted in zip(self.analyses, self.wanted):
+                mine = {name: value for name, value in points.items() if name in wanted}
+                if mine:
+                    analysis.update(block, mine, batch)
+
+        with torch.no_grad():
+            batch.logits = self.model.stream(images, self.names, on_block)
+            _check_finite(batch)
+            for analysis in self.analyses:
+                analysis.end_batch(batch)
+
+    def __repr__(self) -> str:
+        return f"OnePass({len(self.analyses)} analyses, {len(self.names)} points)"
+
+
+def measure(
+    model: Model,
+    batches: Iterable[Batch],
+    analyses: Sequence[Analysis],
+    *,
+    on_batch: Callable[[Batch], None] | None = None,
+) -> None:
+    """Start the analyses and feed them every batch: the core of `analyze`, without a run folder.
+
+    The model is put into eval mode for the time of the call and every submodule gets its own mode back. Rows that an
+    analysis emits stay in `analysis.rows`; over many images, let `on_batch` take them away.
+    """
+    for analysis in analyses:
+        analysis.start(model)
+        analysis.begin()
+    one_pass = OnePass(model, analyses)
+    with evaluating(model.module):
+        for batch in batches:
+            one_pass(batch)
+            if on_batch is not None:
+                on_batch(batch)
+            batch.logits = None
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode inside the block; afterwards each submodule is in the mode it was in, frozen ones included."""
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for submodule, training in modes:
+            submodule.training = training
+
+
+def _resolve(model: Model, globs: Sequence[str]) -> list[str]:
+    return model.resolve_points(globs) if globs else []
+
+
+def _check_finite(batch: Batch) -> None:
+    assert batch.logits is not None
+    bad = ~batch.logits.isfinite().flatten(1).all(1).cpu()  # (B,)
+    if bad.any():
+        paths = [batch.paths[i] for i in bad.nonzero().flatten().tolist()]
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        raise NumericalError(
+            f"The logits of {len(paths)} of {len(batch)} images in batch {batch.number} are NaN or infinite "
+            f"({', '.join(paths[:3])}{more}). If it is all of them, look for NaN in the weights or for a precision "
+            "that overflows; if it is a few, look at those images."
+        )

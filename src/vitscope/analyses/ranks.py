@@ -1,0 +1,75 @@
+"""Several processes that share one run: who am I, who else is there.
+
+`torchrun --nproc_per_node 2 -m vitscope analyze ...` is all a user types. The processes exchange a few words through
+gloo; sums and rows travel through the run folder, which all of them must see.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from vitscope.errors import VitscopeError
+
+T = TypeVar("T")
+PATIENCE = timedelta(days=7)  # a rank may wait for a slower one; a dead one closes its connection
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's number among `world`. With world == 1 nothing here communicates."""
+
+    rank: int = 0
+    world: int = 1
+    group: Any = None  # a gloo group of our own, whatever backend the user's main group has
+
+    @classmethod
+    def join(cls) -> Ranks:
+        """Meet the other processes: those of an initialised torch.distributed, or those that torchrun started."""
+        import torch.distributed as dist
+
+        if not dist.is_available():
+            return cls()
+        if not dist.is_initialized():
+            if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
+                return cls()
+            dist.init_process_group("gloo", timeout=PATIENCE)
+        if dist.get_world_size() == 1:
+            return cls()
+        return cls(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=PATIENCE))
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def barrier(self) -> None:
+        """Wait for everyone."""
+        if self.world > 1:
+            import torch.distributed as dist
+
+            dist.barrier(self.group)
+
+    def first_decides(self, action: Callable[[], T]) -> T:
+        """Rank 0 acts and all get its (plain) result; if it raises a VitscopeError, all raise it."""
+        if self.world == 1:
+            return action()
+        import torch.distributed as dist
+
+        answer: list[Any] = [None, None]
+        failure: BaseException | None = None
+        if self.first:
+            try:
+                answer[0] = action()
+            except BaseException as error:  # the others must not wait for an answer that never comes
+                failure = error
+                answer[1] = (type(error) if isinstance(error, VitscopeError) else VitscopeError, str(error))
+        dist.broadcast_object_list(answer, src=0, group=self.group)
+        if failure is not None:
+            raise failure
+        if answer[1] is not None:
+            kind, message = answer[1]
+            raise kind(message)
+        return answer[0]
