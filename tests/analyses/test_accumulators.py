@@ -1,6 +1,7 @@
 """Histograms and moments against numpy, and the promise that halves add up to the whole."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def test_histogram_counts_what_numpy_counts(xs, per_decade):
     bins = LogBins(1e-3, 1e3, per_decade)
     ours = log_histogram(torch.tensor(xs, dtype=torch.float64), bins)
     edges = np.concatenate([[-1.0], bins.edges().numpy(), [np.inf]])
-    theirs = [sum(lo <= x < hi for x in xs) for lo, hi in zip(edges[:-1], edges[1:])]
+    theirs = [sum(lo <= x < hi for x in xs) for lo, hi in pairwise(edges)]
     assert ours.tolist() == theirs
 
 
