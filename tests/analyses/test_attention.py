@@ -11,7 +11,8 @@ from vitscope.analyses.one_pass import measure
 from vitscope.data.batch import Batch
 from vitscope.models import open_model
 
-SMALL = dict(img_size=(28, 56), patch_size=(7, 14), in_chans=1, embed_dim=48, depth=3, num_heads=3, num_classes=10)
+SMALL = {"img_size": (28, 56), "patch_size": (7, 14), "in_chans": 1}
+SMALL |= {"embed_dim": 48, "depth": 3, "num_heads": 3, "num_classes": 10}
 NAMES = {
     "one class token": ("vit_tiny_patch16_224", {}),
     "class and registers": ("vit_tiny_patch16_224", {"reg_tokens": 3}),
