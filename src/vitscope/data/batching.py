@@ -1,0 +1,214 @@
+"""Batches for looking and for learning, read in this process or in workers, always the same ones."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from vitscope.data.batch import Batch, Item, Skipped
+from vitscope.data.dataset import ImageData
+from vitscope.data.images import BadFileError
+from vitscope.data.randomness import derive_seed, permutation, sample_generator, seeded_globals
+from vitscope.data.transforms import ImageTransform, build_transform
+from vitscope.errors import DataError
+from vitscope.models.preprocessing import Preprocess
+
+Augment = Callable[[Image.Image, torch.Generator], Image.Image | Tensor]
+
+
+def evaluation_batches(
+    data: ImageData,
+    preprocess: Preprocess,
+    batch_size: int,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    start: int = 0,
+    workers: int = 0,
+    context: str | None = None,
+) -> Iterator[Batch]:
+    """`ImageData.batches`: see there."""
+    _check(batch_size, rank, world, start, workers)
+    n = len(data)
+    plans = [
+        (number, list(range(first, min(first + batch_size, n))))
+        for number, first in enumerate(range(0, n, batch_size))
+        if number % world == rank and number >= start
+    ]
+    reader = _Reader(data, build_transform(preprocess), plans)
+    return _iterate(reader, workers, context, data.strict)
+
+
+def steps_per_epoch(n: int, batch_size: int, world: int = 1) -> int:
+    """Optimiser steps in an epoch: every process has equally many, each of `batch_size` pictures.
+
+    What does not fill a step is left for another epoch. A set smaller than one step is one smaller step.
+    """
+    return max(1, n // (batch_size * world))
+
+
+def train_batches(
+    data: ImageData,
+    preprocess: Preprocess,
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int,
+    rank: int = 0,
+    world: int = 1,
+    augment: Augment | None = None,
+    start: int = 0,
+    workers: int = 0,
+    context: str | None = None,
+) -> Iterator[Batch]:
+    """One epoch for process `rank` of `world`, from step `start` on; `batch_size` is that of one process.
+
+    The order depends on (seed, epoch) alone. `augment(picture, generator)` returns a picture, which is then
+    preprocessed, or the finished tensor. Whatever it draws, from the generator or from the global generators of
+    Python, NumPy and torch, depends on (seed, epoch, number of the picture) alone, in any process; the global
+    generators are left as they were. Masks are not read.
+    """
+    _check(batch_size, rank, world, start, workers)
+    n = len(data)
+    if n < world:
+        raise DataError(f"{n} images are too few to train {world} processes on: each needs at least one.")
+    order = permutation(n, seed, epoch)
+    size = min(batch_size, n // world)
+    numbers = [step * world + rank for step in range(start, steps_per_epoch(n, batch_size, world))]
+    plans = [(number, order[number * size : (number + 1) * size]) for number in numbers]
+    reader = _Reader(data, build_transform(preprocess), plans, _Augmentation(augment, seed, epoch), masks=False)
+    return _iterate(reader, workers, context, data.strict, empty_allowed=False)
+
+
+@dataclass(frozen=True)
+class _Augmentation:
+    augment: Augment | None
+    seed: int
+    epoch: int
+
+    def __call__(self, item: Item, transform: ImageTransform) -> Tensor:
+        if self.augment is None:
+            return transform(item.image)[0]
+        generator = sample_generator(self.seed, self.epoch, item.index)
+        with seeded_globals(derive_seed("global", self.seed, self.epoch, item.index)):
+            result = self.augment(item.image, generator)
+        if not isinstance(result, Tensor):
+            return transform(result)[0]
+        if tuple(result.shape) != transform.preprocess.input_size:
+            raise ValueError(
+                f"The augmentation returned a tensor of shape {tuple(result.shape)}: the model takes "
+                f"{transform.preprocess.input_size}."
+            )
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader(Dataset[Batch]):
+    """A dataset whose entries are whole batches: their boundaries are then nobody else's business."""
+
+    data: ImageData
+    transform: ImageTransform
+    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its pictures)
+    augmentation: _Augmentation | None = None
+    masks: bool = True
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __getitem__(self, i: int) -> Batch:
+        number, indices = self.plans[i]
+        tensors: list[Tensor] = []
+        masks: list[Tensor] = []
+        items: list[Item] = []
+        skipped: list[Skipped] = []
+        for index in indices:
+            try:
+                item = self.data.read(index, masks=self.masks)
+                x, mask = self._prepare(item)
+            except DataError as error:
+                reason = error.reason if isinstance(error, BadFileError) else str(error)
+                skipped.append(Skipped(index, self.data.paths[index], reason))
+                continue
+            tensors.append(x)
+            items.append(item)
+            if mask is not None:
+                masks.append(mask)
+        shape = self.transform.preprocess.input_size
+        with_masks = self.masks and self.data.has_masks
+        return Batch(
+            images=torch.stack(tensors) if tensors else torch.empty(0, *shape),
+            labels=torch.tensor([item.label for item in items], dtype=torch.int64),
+            indices=torch.tensor([item.index for item in items], dtype=torch.int64),
+            paths=[item.path for item in items],
+            masks=_stack_masks(masks, shape) if with_masks else None,
+            number=number,
+            skipped=skipped,
+        )
+
+    def _prepare(self, item: Item) -> tuple[Tensor, Tensor | None]:
+        if self.augmentation is not None:
+            return self.augmentation(item, self.transform), None
+        return self.transform(item.image, item.mask)
+
+
+def _stack_masks(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
+    return torch.stack(masks) if masks else torch.empty(0, *shape[1:], dtype=torch.uint8)
+
+
+def _iterate(
+    reader: _Reader, workers: int, context: str | None, strict: bool, empty_allowed: bool = True
+) -> Iterator[Batch]:
+    loader: DataLoader[Batch] = DataLoader(
+        reader,
+        batch_size=None,
+        shuffle=False,
+        num_workers=workers,
+        collate_fn=_unchanged,
+        worker_init_fn=_ignore_interrupts if workers else None,
+        multiprocessing_context=context if workers else None,
+        generator=torch.Generator(),  # else the loader draws a number from the global one
+    )
+    try:
+        for batch in loader:
+            if batch.skipped and strict:
+                bad = batch.skipped[0]
+                where = reader.data.root / bad.path if reader.data.root is not None else bad.path
+                raise BadFileError(where, bad.reason)
+            if not len(batch) and not empty_allowed:
+                bad = batch.skipped[0]
+                raise DataError(
+                    f"None of the {len(batch.skipped)} images of a batch can be read, e.g. {bad.path}: {bad.reason}"
+                )
+            yield batch
+    except RuntimeError as error:
+        if workers and "DataLoader worker (pid" in str(error):
+            raise DataError(
+                f"A process that reads images died ({error}). It may have run out of memory, or of shared memory "
+                "(/dev/shm). Use fewer workers, or workers=0."
+            ) from error
+        raise
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process; the main one ends the workers in good order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _check(batch_size: int, rank: int, world: int, start: int, workers: int) -> None:
+    if batch_size < 1:
+        raise DataError(f"batch_size must be at least 1, not {batch_size}.")
+    if not 0 <= rank < world:
+        raise DataError(f"rank must lie in 0..world-1, not {rank} of {world}.")
+    if start < 0 or workers < 0:
+        raise DataError(f"start and workers must not be negative, not {start} and {workers}.")

@@ -1,0 +1,183 @@
+"""The chosen pictures of a dataset: what `load_data` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from vitscope.data.batch import Batch, Item
+from vitscope.data.fingerprint import fingerprint
+from vitscope.data.images import BadFileError, from_array, open_image, plain, read_image
+from vitscope.data.masks import as_mask
+from vitscope.data.source import Source
+from vitscope.errors import DataError
+
+if TYPE_CHECKING:
+    from vitscope.models.preprocessing import Preprocess
+
+
+class ImageData:
+    """Pictures with labels and perhaps masks, in a fixed order. Nothing is read before it is asked for."""
+
+    def __init__(
+        self,
+        source: Source,
+        order: Sequence[int],
+        *,
+        name: str,
+        split: str,
+        selection: dict[str, Any] | None = None,
+        masks: bool | None = None,
+        strict: bool = False,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        if masks and source.masks is None:
+            raise DataError(f"{name} ({split}) has no masks: leave masks=True out, or choose data with masks.")
+        self.name, self.split, self.strict = name, split, strict
+        self.selection = dict(selection or {})
+        self.warnings = list(warnings)
+        self.has_masks = source.masks is not None and masks is not False
+        self.classes = list(source.classes or [])
+        self.class_ids = list(source.class_ids or self.classes)  # e.g. WordNet ids where `classes` are for people
+        self._source, self._order = source, list(order)
+        labels, names = source.labels or [], source.names or []
+        self.labels = [labels[i] for i in self._order]
+        self.paths = [names[i] for i in self._order]
+        self._fingerprint: str | None = None
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def root(self) -> Path | None:
+        """The folder that `paths` are relative to, or None for pictures in memory."""
+        return self._source.root
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, i: int) -> Item:
+        return self.read(i)
+
+    def read(self, i: int, masks: bool = True) -> Item:
+        """Picture `i`, without its mask if `masks` is false. Raises DataError that names the file."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"picture {i} of {len(self)}")
+        index = i % len(self)
+        position, path, label = self._order[index], self.paths[index], self.labels[index]
+        image = _picture(self._source.images, position, path)
+        mask = self._mask(position, path, label, image) if masks and self.has_masks else None
+        return Item(image, label, index, path, mask)
+
+    def _mask(self, position: int, path: str, label: int, image: Image.Image) -> Image.Image:
+        try:
+            mask, name = _raw_mask(self._source, position, label, image)
+        except BadFileError as error:
+            raise BadFileError(path, f"its mask {Path(error.path).name}: {error.reason}") from error
+        except Exception as error:  # a user's own masks may fail in any way
+            reason = str(error) if isinstance(error, DataError) else f"its mask: {type(error).__name__}: {error}"
+            raise BadFileError(path, reason) from error
+        return as_mask(mask, image.size, path, name)
+
+    def subset(self, indices: Sequence[int]) -> ImageData:
+        """Some of these pictures, in the given order, numbered anew from 0."""
+        wrong = [i for i in indices if not 0 <= i < len(self)]
+        if wrong:
+            raise DataError(f"There is no picture {wrong[0]}: this data has {len(self):,} (0..{len(self) - 1}).")
+        return ImageData(
+            self._source,
+            [self._order[i] for i in indices],
+            name=self.name,
+            split=self.split,
+            selection={**self.selection, "subset": len(indices)},
+            masks=self.has_masks,
+            strict=self.strict,
+            warnings=self.warnings,
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of the chosen data: names, labels, sizes; pixels for pictures in memory. The same on every machine."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self._source, self._order, self.has_masks)
+        return self._fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for config.yaml."""
+        return {
+            "name": self.name,
+            "split": self.split,
+            **self.selection,
+            "masks": self.has_masks,
+            "n": len(self),
+            "num_classes": self.num_classes,
+            "fingerprint": self.fingerprint(),
+        }
+
+    def check_head(self, num_classes: int, model: str = "the model") -> None:
+        """Raise DataError if a head of so many classes cannot be judged by these labels."""
+        if num_classes == self.num_classes or all(label < 0 for label in self.labels):
+            return
+        hint = "Choose a model trained on these classes, or data with the classes of the model."
+        if self.num_classes == 1000 and self.class_ids != self.classes:
+            hint = "Folders with WordNet names are labelled 0..999; load_data('folder', root=...) numbers the folders."
+        raise DataError(
+            f"{model} tells {num_classes:,} classes apart, but {self.name} has {self.num_classes:,} "
+            f"({', '.join(self.classes[:3])}, ...): its labels mean something else. {hint}"
+        )
+
+    def batches(
+        self,
+        preprocess: Preprocess,
+        batch_size: int = 64,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        start: int = 0,
+        workers: int = 0,
+        context: str | None = None,
+    ) -> Iterator[Batch]:
+        """Preprocessed batches in a fixed order.
+
+        Batch `b` always holds pictures `b * batch_size` to `(b + 1) * batch_size - 1`. Process `rank` of `world` gets
+        the batches with `b % world == rank`, beginning with `start`. A picture that cannot be read is left out of its
+        batch and listed in `batch.skipped` (so a batch may be empty); with `strict` it raises DataError.
+        `workers` processes read ahead, started by `context` ('fork', 'spawn', ...; None: the platform's habit).
+        """
+        from vitscope.data.batching import evaluation_batches
+
+        return evaluation_batches(
+            self, preprocess, batch_size, rank=rank, world=world, start=start, workers=workers, context=context
+        )
+
+    def __repr__(self) -> str:
+        masks = ", masks" if self.has_masks else ""
+        return f"ImageData({self.name} {self.split}: {len(self):,} images, {self.num_classes:,} classes{masks})"
+
+
+def _picture(images: Any, position: int, path: str) -> Image.Image:
+    try:
+        picture = images[position]
+        if isinstance(picture, (str, Path)):
+            return read_image(picture)
+        return plain(picture, path) if isinstance(picture, Image.Image) else from_array(picture, path)
+    except DataError:
+        raise
+    except Exception as error:  # a user's own sequence may fail in any way
+        raise BadFileError(path, f"{type(error).__name__}: {error}") from error
+
+
+def _raw_mask(source: Source, position: int, label: int, image: Image.Image) -> tuple[Any, str]:
+    """The mask before it is checked, and how to call it in a message."""
+    if callable(source.masks):
+        return source.masks(image), "its mask"
+    mask = source.masks[position] if source.masks is not None else None
+    name = f"its mask {Path(mask).name}" if isinstance(mask, (str, Path)) else "its mask"
+    if mask is None or (isinstance(mask, (str, Path)) and not Path(mask).exists()):
+        raise DataError(f"{name} is missing. Say masks=False to use images without masks")
+    if isinstance(mask, (str, Path)):
+        mask = open_image(mask)
+    return (mask if source.decode_mask is None else source.decode_mask(mask, label)), name

@@ -1,0 +1,105 @@
+"""ImageNet-S: class folders as in ImageNet, and beside a split `validation/` its masks in `validation-segmentation/`.
+
+A mask is a PNG whose pixel holds the class number R + 256 G: 0 is the background, 1, 2, ... count the lines of the
+categories file, 1000 is to be ignored (Gao et al., Large-scale Unsupervised Semantic Segmentation, 2022). Labels here
+are ImageNet's own 1,000, so that any ImageNet model can be asked; a mask says where the image's own class is.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vitscope.data import synsets
+from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
+from vitscope.data.folders import FileList, folder_source, subfolders
+from vitscope.data.registry import register_dataset
+from vitscope.data.source import Source
+from vitscope.errors import DataError
+
+SUFFIX = "-segmentation"
+_IGNORED_NUMBER = 1000
+_SIZES = (50, 300, 919)  # of the published subsets
+_CATEGORIES = ("data/categories", "categories", ".")  # where the file of class numbers may lie
+
+
+@register_dataset("imagenet-s")
+def imagenet_s(root: Path | None, split: str | None) -> Source:
+    """The layout of ImageNet-S, of any of its sizes."""
+    if root is None:
+        raise DataError("Dataset 'imagenet-s' needs to know where it is: give root=FOLDER (with validation/ in it).")
+    source = folder_source(root, split, wordnet=None)
+    if source.class_ids is None or len(source.class_ids) != synsets.NUM_CLASSES:
+        raise DataError(f"The class folders of {root} are not WordNet ids of ImageNet-1k: this is not ImageNet-S.")
+    names = list(source.names or [])
+    split_folder = names[0].split("/")[0]
+    mask_folder = root / (split_folder + SUFFIX)
+    if not mask_folder.is_dir():
+        return source
+    masks = [f"{split_folder}{SUFFIX}{os.path.splitext(name[len(split_folder) :])[0]}.png" for name in names]
+    numbers = tuple(category_numbers(root))
+    return replace(source, masks=FileList(root, masks), decode_mask=CategoryMask(numbers))
+
+
+def looks_like_imagenet_s(root: Path) -> bool:
+    """Any folder with masks beside it, or the file of categories."""
+    if not root.is_dir():
+        return False
+    paired = any(
+        d.name.endswith(SUFFIX) and (root / d.name.removesuffix(SUFFIX)).is_dir() for d in subfolders(root, [])
+    )
+    return paired or categories_file(root) is not None
+
+
+def categories_file(root: Path) -> Path | None:
+    for place in _CATEGORIES:
+        found = sorted((root / place).glob("ImageNetS_categories_im*.txt"))
+        if found:
+            return found[0]
+    return None
+
+
+def category_numbers(root: Path) -> list[int]:
+    """ImageNet's class number for each category, in the order of the mask's numbers (which start at 1)."""
+    path = categories_file(root)
+    if path is not None:
+        ids = path.read_text().split()
+    else:  # the published files list the class folders in the order of their names
+        ids = max(([d.name for d in subfolders(s, [])] for s in subfolders(root, [])), key=len, default=[])
+        if len(ids) not in _SIZES:
+            raise DataError(
+                f"The masks of {root} cannot be read without ImageNetS_categories_im{len(ids)}.txt: put the file into "
+                f"{root / _CATEGORIES[0]}, or say masks=False."
+            )
+    index = {wordnet_id: i for i, wordnet_id in enumerate(synsets.wordnet_ids())}
+    unknown = [i for i in ids if i not in index]
+    if unknown:
+        raise DataError(
+            f"{path or root} names {len(unknown)} classes that ImageNet-1k does not have, e.g. {unknown[0]!r}."
+        )
+    return [index[i] for i in ids]
+
+
+@dataclass(frozen=True)
+class CategoryMask:
+    """Turns a colour-coded mask into CONTEXT, OBJECT (the image's own class) and IGNORED."""
+
+    labels: tuple[int, ...] = field(repr=False)  # ImageNet's class number for categories 1, 2, ...
+
+    def __call__(self, mask: Image.Image, label: int) -> np.ndarray:
+        if mask.mode not in ("RGB", "RGBA"):
+            raise DataError(f"its mask has mode {mask.mode!r}; ImageNet-S masks are RGB, the class number is R + 256 G")
+        a = np.asarray(mask)
+        number = a[..., 0].astype(np.int32) + 256 * a[..., 1].astype(np.int32)  # (H, W)
+        last = len(self.labels)
+        beyond = number[(number > last) & (number != _IGNORED_NUMBER)]
+        if beyond.size:
+            raise DataError(f"its mask holds class number {beyond.max()}, but there are {last} categories")
+        if label not in self.labels:
+            raise DataError(f"class {label} of the image is none of the {last} categories of the masks")
+        own = self.labels.index(label) + 1
+        return np.where(number == _IGNORED_NUMBER, IGNORED, np.where(number == own, OBJECT, CONTEXT)).astype(np.uint8)

@@ -1,0 +1,134 @@
+"""`load_data`: from a name or a path to the chosen pictures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from vitscope.data.dataset import ImageData
+from vitscope.data.folders import folder_source
+from vitscope.data.imagenet_s import SUFFIX, imagenet_s, looks_like_imagenet_s
+from vitscope.data.registry import DatasetEntry, find_dataset, list_datasets
+from vitscope.data.selection import pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.data.source import Source, as_source
+from vitscope.data.splits import ALL, choose_split, normal_split, seeded_split
+from vitscope.errors import DataError, VitscopeError, suggest
+
+
+def load_data(
+    name_or_path: str | Path,
+    split: str | None = None,
+    *,
+    root: str | Path | None = None,
+    images: int | None = None,
+    per_class: int | None = None,
+    list_file: str | Path | None = None,
+    share: float = 1.0,
+    seed: int = 0,
+    masks: bool | None = None,
+    strict: bool = False,
+    download: bool = False,
+) -> ImageData:
+    """Choose pictures. Nothing is decoded here; broken pictures turn up when they are read.
+
+    `name_or_path`: a registered name (`list_datasets()`), `package.module:function`, or a folder.
+    `split`: 'train', 'val', 'test', a folder's name, or 'all' for a set that has no splits. None: the held-out part.
+    `root`: where a named dataset lies. `download`: fetch it if it is not there.
+    `list_file`, `share`, `per_class`, `images` are applied in this order; `seed` chooses among equals.
+    `masks`: True insists on them, False leaves them out, None takes them where they exist.
+    `strict`: whatever is otherwise skipped or remarked on (`data.warnings`) raises DataError.
+    """
+    place = None if root is None else Path(root).expanduser()
+    source, name, split_name, wanted = _find(name_or_path, split, place, download)
+    if not len(source.images):
+        raise DataError(f"{name} ({split_name}) has no images.")
+    names, labels = list(source.names or []), list(source.labels or [])
+    order = list(range(len(names)))
+    if split_name == ALL and wanted not in (None, ALL):
+        split_name, order = seeded_split(wanted, names, labels)
+
+    shortages: list[str] = []
+
+    def narrow(picked: list[int] | tuple[list[int], str | None]) -> None:
+        nonlocal order
+        positions, remark = picked if isinstance(picked, tuple) else (picked, None)
+        order = [order[i] for i in positions]
+        if remark:
+            shortages.append(remark)
+
+    def chosen() -> tuple[list[str], list[int]]:
+        return [names[i] for i in order], [labels[i] for i in order]
+
+    if list_file is not None:
+        narrow(pick_listed(chosen()[0], list_file, source.root))
+    if share != 1:
+        narrow(pick_share(*chosen(), share, seed))
+    if per_class is not None:
+        narrow(pick_per_class(*chosen(), per_class, seed))
+    if images is not None:
+        narrow(pick_images(*chosen(), images, seed))
+    if strict and shortages:
+        raise DataError(" ".join(shortages))
+    selection: dict[str, Any] = {
+        "source": str(name_or_path),
+        "root": None if root is None else str(root),
+        "images": images,
+        "per_class": per_class,
+        "list_file": None if list_file is None else str(list_file),
+        "share": share,
+        "seed": seed,
+    }
+    return ImageData(
+        source,
+        order,
+        name=name,
+        split=split_name,
+        selection=selection,
+        masks=masks,
+        strict=strict,
+        warnings=[*source.warnings, *shortages],
+    )
+
+
+def _find(
+    name_or_path: str | Path, split: str | None, root: Path | None, download: bool
+) -> tuple[Source, str, str, str | None]:
+    """The source, the dataset's name, the split that the source holds, and the one that is wanted (None: any)."""
+    entry = find_dataset(name_or_path) if isinstance(name_or_path, str) else None
+    if entry is not None:
+        source, holds = _call(entry, split, root, download)
+        wanted = choose_split(split, entry.splits, entry.name) if split is None and entry.splits else split
+        return source, entry.name, holds, wanted and normal_split(wanted)
+    path = Path(name_or_path).expanduser()
+    path = root / path if root is not None else path
+    if not path.exists():
+        known = list_datasets()
+        raise DataError(
+            f"There is no dataset and no folder {str(name_or_path)!r}.{suggest(str(name_or_path), known)} "
+            f"Known datasets: {', '.join(known)}; or type the path of a folder, or package.module:function."
+        )
+    path = Path(os.path.abspath(path))  # a name for "."; links stay as they are
+    if path.name and path.with_name(path.name + SUFFIX).is_dir() and split in (None, path.name):
+        path, split = path.parent, path.name  # .../ImageNetS919/validation itself
+    source = imagenet_s(path, split) if looks_like_imagenet_s(path) else folder_source(path, split)
+    return as_source(source, path.name), path.name, source.holds or ALL, split and normal_split(split)
+
+
+def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: bool) -> tuple[Source, str]:
+    """Run a dataset function, and say which split came back."""
+    asked = normal_split(split) if split is not None else None
+    if not entry.has_splits:
+        wanted: str | None = ALL
+    elif entry.splits is not None:
+        wanted = choose_split(asked, entry.splits, f"Dataset {entry.name!r}")
+    else:
+        wanted = asked or entry.default_split()
+    try:
+        returned = entry(split=wanted, root=root, download=download)
+    except VitscopeError:
+        raise
+    except Exception as error:  # a user's own function may fail in any way
+        raise DataError(f"Dataset {entry.name!r} failed: {type(error).__name__}: {error}") from error
+    source = as_source(returned, entry.name)
+    return source, source.holds or wanted or ALL

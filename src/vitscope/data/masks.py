@@ -1,0 +1,78 @@
+"""Masks: from pictures and files to CONTEXT, OBJECT and IGNORED per pixel, and from pixels to tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
+from vitscope.data.images import BadFileError
+
+
+def to_tokens_nearest(masks: Tensor, grid: tuple[int, int]) -> Tensor:
+    """The mask's value at the centre of each patch: (B, H, W) -> (B, T), T = grid height x grid width, row by row."""
+    _, height, width = masks.shape
+    rows = _centres(height, grid[0])
+    columns = _centres(width, grid[1])
+    return masks[:, rows][:, :, columns].flatten(1)  # (B, h, w) -> (B, T)
+
+
+def token_share(masks: Tensor, grid: tuple[int, int]) -> Tensor:
+    """The share of OBJECT among the pixels of each patch that are not IGNORED: (B, H, W) -> (B, T), float32 in 0..1.
+
+    Patches that do not fall on whole pixels weigh border pixels by the area covered. A patch of nothing but ignored
+    pixels has no share: it is NaN.
+    """
+    _, height, width = masks.shape
+    down = _overlaps(height, grid[0]).to(masks.device)  # (h, H)
+    across = _overlaps(width, grid[1]).to(masks.device)  # (w, W)
+    covered = down @ (masks == OBJECT).double() @ across.T  # (B, h, w): pixels of the object
+    counted = down @ (masks != IGNORED).double() @ across.T
+    # differences below a millionth of a pixel are rounding of the sums
+    share = torch.where(counted > 1e-6, covered / counted.clamp(min=1e-6), torch.nan)
+    return share.clamp(0, 1).float().flatten(1)
+
+
+def _centres(pixels: int, cells: int) -> Tensor:
+    return ((torch.arange(cells, dtype=torch.float64) + 0.5) * pixels / cells).floor().long()
+
+
+def _overlaps(pixels: int, cells: int) -> Tensor:
+    """(cells, pixels): how much of each pixel lies in each cell."""
+    edges = torch.arange(cells + 1, dtype=torch.float64) * pixels / cells
+    left = torch.arange(pixels, dtype=torch.float64)
+    overlap = torch.minimum(edges[1:, None], left + 1) - torch.maximum(edges[:-1, None], left)
+    return overlap.clamp(min=0)
+
+
+def ink(image: Image.Image) -> Image.Image:
+    """The mask of a light drawing on black, such as a digit: every pixel that is not black is OBJECT."""
+    drawn = np.asarray(image.convert("L")) > 0
+    return Image.fromarray(np.where(drawn, OBJECT, CONTEXT).astype(np.uint8))
+
+
+def as_mask(mask: Any, size: tuple[int, int], path: str | Path, name: str = "its mask") -> Image.Image:
+    """A mask as mode 'L' after checks: as large as its image, values 0, 1 or 255 (1-bit: OBJECT where true).
+
+    `path` and `name` are those of the image and of the mask, for the message.
+    """
+    a = np.asarray(mask)
+    if a.dtype == np.bool_:  # a 1-bit image too
+        a = np.where(a, OBJECT, CONTEXT)
+    if a.ndim != 2:
+        raise BadFileError(path, f"{name} is an array of shape {a.shape}; expected one value per pixel")
+    if (a.shape[1], a.shape[0]) != size:
+        raise BadFileError(path, f"{name} is {a.shape[1]} x {a.shape[0]} pixels, the image {size[0]} x {size[1]}")
+    unknown = a[(a != CONTEXT) & (a != OBJECT) & (a != IGNORED)]
+    if unknown.size:
+        raise BadFileError(
+            path,
+            f"{name} holds {np.unique(unknown)[:5].tolist()}; expected {CONTEXT} (context), {OBJECT} (object) and "
+            f"{IGNORED} (ignored). Translate other values with Source(decode_mask=...)",
+        )
+    return Image.fromarray(a.astype(np.uint8))

@@ -1,0 +1,33 @@
+"""Where datasets are looked for, and what is said when a download fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vitscope.errors import DataError
+
+
+def places(root: Path | None, extra: Sequence[Path]) -> list[Path]:
+    """The given root alone; without one $VITSCOPE_DATA or the user's cache, then well-known places."""
+    if root is not None:
+        return [root]
+    home = os.environ.get("VITSCOPE_DATA") or Path.home() / ".cache" / "vitscope"
+    return [Path(home), *extra]
+
+
+@contextmanager
+def download_errors(name: str, target: Path) -> Iterator[None]:
+    """Turn whatever a download raises into one message."""
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # urllib, sockets, hashes, disks: a download has many ways to fail
+        raise DataError(
+            f"{name} could not be downloaded into {target}: {error}. "
+            "Fetch it by other means and give its folder as root=FOLDER."
+        ) from error

@@ -1,0 +1,172 @@
+"""Which pictures of a dataset: a share, so many in all, so many per class, or those of a list.
+
+Choices are made by hashing (seed, name of the picture), not by a random generator: they do not depend on how many
+other pictures there are, on their order, or on a library's version, and smaller choices are part of larger ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from vitscope.errors import DataError
+
+
+def balanced_order(names: Sequence[str], labels: Sequence[int], salt: int | str) -> list[int]:
+    """All positions, so that every beginning of the list is spread over the classes as evenly as can be.
+
+    First one picture of each class, then a second one of each, and so on, as long as the classes last.
+    """
+    keys, rank, _ = _ranks(names, labels, salt)
+    return np.lexsort((keys, _class_keys(labels, salt), rank)).tolist()
+
+
+def proportional_order(names: Sequence[str], labels: Sequence[int], salt: int | str) -> list[int]:
+    """All positions, so that every beginning of the list has the classes in the proportions of the whole."""
+    keys, rank, size = _ranks(names, labels, salt)
+    return np.lexsort((keys, _class_keys(labels, salt), (rank + 0.5) / size)).tolist()
+
+
+def pick_share(names: Sequence[str], labels: Sequence[int], share: float, seed: int) -> list[int]:
+    """A share of the pictures, at least one, in proportion to the classes."""
+    if not 0 < share <= 1:
+        raise DataError(f"share must lie between 0 (excluded) and 1, not {share}.")
+    if share == 1:
+        return list(range(len(names)))
+    return proportional_order(names, labels, seed)[: max(1, round(share * len(names)))]
+
+
+def pick_images(names: Sequence[str], labels: Sequence[int], images: int, seed: int) -> tuple[list[int], str | None]:
+    """`images` pictures spread over the classes, and a remark if there are not that many."""
+    if images < 1:
+        raise DataError(f"images must be at least 1, not {images}.")
+    short = f"Asked for {images:,} images, there are {len(names):,}: all of them are used."
+    return balanced_order(names, labels, seed)[:images], short if images > len(names) else None
+
+
+def pick_per_class(
+    names: Sequence[str], labels: Sequence[int], per_class: int, seed: int
+) -> tuple[list[int], str | None]:
+    """`per_class` pictures of every class that is there, and a remark if a class has fewer."""
+    if per_class < 1:
+        raise DataError(f"per_class must be at least 1, not {per_class}.")
+    if all(label < 0 for label in labels):
+        raise DataError("per_class needs labels, but the classes of these images are unknown: use images=N instead.")
+    _, rank, _ = _ranks(names, labels, seed)
+    order = [i for i in balanced_order(names, labels, seed) if rank[i] < per_class and labels[i] >= 0]
+    counts = Counter(labels[i] for i in order)
+    short = sum(count < per_class for count in counts.values())
+    remark = (
+        f"Asked for {per_class:,} images of each class, {short:,} of {len(counts):,} classes have fewer: "
+        f"{len(order):,} images are used instead of {per_class * len(counts):,}."
+    )
+    return order, remark if short else None
+
+
+def pick_listed(names: Sequence[str], list_file: str | Path, root: Path | None) -> tuple[list[int], str | None]:
+    """The pictures that a CSV file names, in its order, and a remark if it names others too.
+
+    The column `path`, or the first one. A path is relative to the dataset or to the folder of the split, absolute, or
+    a bare file name that occurs once.
+    """
+    rows, headed = _read_list(Path(list_file))
+    known = _aliases(names)
+    found: dict[int, None] = {}  # a set that keeps the order
+    missing: list[str] = []
+    repeated = 0
+    for number, row in enumerate(rows):
+        position = known.get(_relative(row, root))
+        if position is None:
+            if number or headed or len(rows) == 1:  # else an unknown first row is a heading
+                missing.append(row)
+        elif position in found:
+            repeated += 1
+        else:
+            found[position] = None
+    if not found:
+        raise DataError(
+            f"None of the {len(rows):,} paths in {list_file} is in the dataset. The first one reads {rows[0]!r}; "
+            f"expected something like {names[0]!r}."
+        )
+    remarks = []
+    if missing:
+        sample = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        remarks.append(f"{len(missing):,} of the images listed in {Path(list_file).name} are not there: {sample}.")
+    if repeated:
+        remarks.append(f"{repeated:,} repeated lines of {Path(list_file).name} count once.")
+    return list(found), " ".join(remarks) or None
+
+
+def _hash(salt: int | str, name: str) -> int:
+    return int.from_bytes(
+        hashlib.blake2b(f"{salt}/{name}".encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big"
+    )
+
+
+def _ranks(names: Sequence[str], labels: Sequence[int], salt: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each picture: its hash, its place within its class by hash, and the size of its class."""
+    keys = np.fromiter((_hash(salt, n) for n in names), dtype=np.uint64, count=len(names))
+    classes = np.asarray(labels, dtype=np.int64)
+    order = np.lexsort((keys, classes))
+    _, first, size = np.unique(classes[order], return_index=True, return_counts=True)
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[order] = np.arange(len(names)) - np.repeat(first, size)
+    sizes = np.empty(len(names), dtype=np.int64)
+    sizes[order] = np.repeat(size, size)
+    return keys, rank, sizes
+
+
+def _class_keys(labels: Sequence[int], salt: int | str) -> np.ndarray:
+    """A hash per class, so that an uneven choice does not always favour the first classes."""
+    table = {label: _hash(salt, f"class {label}") for label in set(labels)}
+    return np.fromiter((table[label] for label in labels), dtype=np.uint64, count=len(labels))
+
+
+def _read_list(path: Path) -> tuple[list[str], bool]:
+    """The paths, and whether a heading named their column."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"The list {path} cannot be read: {error}. Expected a CSV file with a column 'path'."
+        ) from error
+    rows = [row for row in csv.reader(text.splitlines()) if row and any(cell.strip() for cell in row)]
+    if not rows:
+        raise DataError(f"The list {path} is empty: expected a CSV file with a column 'path'.")
+    header = [cell.strip().lower() for cell in rows[0]]
+    column = header.index("path") if "path" in header else 0
+    body = rows[1:] if "path" in header else rows
+    values = [row[column].strip() for row in body if column < len(row) and row[column].strip()]
+    if not values:
+        raise DataError(f"The list {path} has a heading but no paths.")
+    return values, "path" in header
+
+
+def _relative(row: str, root: Path | None) -> str:
+    path = Path(row)
+    if root is not None and path.is_absolute():
+        for base in (root, root.resolve()):
+            if path.is_relative_to(base):
+                return path.relative_to(base).as_posix()
+    return PurePosixPath(row.replace("\\", "/")).as_posix()
+
+
+def _aliases(names: Sequence[str]) -> dict[str, int]:
+    """Every way to spell a picture: its whole name, shorter tails of it where they are unambiguous."""
+    known: dict[str, int] = {}
+    ambiguous: set[str] = set()
+    for position, name in enumerate(names):
+        parts = name.split("/")
+        for tail in {"/".join(parts[1:]), parts[-1]} - {"", name}:
+            if tail in known:
+                ambiguous.add(tail)
+            known[tail] = position
+    for tail in ambiguous:
+        del known[tail]
+    known.update({name: position for position, name in enumerate(names)})
+    return known
