@@ -18,7 +18,7 @@ inks below; in the page these become CSS variables, so that one figure serves th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.lines import Line2D
+    from numpy.typing import ArrayLike
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one column and both columns of a two-column paper
 
@@ -140,10 +141,18 @@ def token_style(kind: str) -> LineStyle:
     return LineStyle(TOKEN_COLOURS[kind], TOKEN_MARKERS[kind])
 
 
-def new_figure(width: float = PAGE, height: float = 2.6, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure and its axes, row by row. Axes in one row share their y-axis; all share x."""
+def new_figure(
+    width: float = PAGE,
+    height: float = 2.6,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    share_x: bool = True,
+    share_y: bool = True,
+) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, row by row. Axes share x, and in one row y, unless they show different things."""
     fig = Figure(figsize=(width, height))
-    axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey="row")
+    axes = fig.subplots(rows, columns, squeeze=False, sharex=share_x, sharey="row" if share_y else False)
     return fig, list(axes.flat)
 
 
@@ -164,13 +173,13 @@ def small_multiples(
 
 def line_per_block(
     ax: Axes,
-    x: Sequence[float] | np.ndarray,
-    y: Sequence[float] | np.ndarray,
+    x: ArrayLike,
+    y: ArrayLike,
     *,
     style: LineStyle,
     label: str = "",
-    low: Sequence[float] | np.ndarray | None = None,
-    high: Sequence[float] | np.ndarray | None = None,
+    low: ArrayLike | None = None,
+    high: ArrayLike | None = None,
     markers: bool | None = None,
 ) -> Line2D:
     """A line over blocks (or epochs), with its interval as a band where `low` and `high` are given.
@@ -185,10 +194,9 @@ def line_per_block(
     return line
 
 
-def dots_per_block(
-    ax: Axes, x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray, *, style: LineStyle, label: str = ""
-) -> None:
+def dots_per_block(ax: Axes, x: ArrayLike, y: ArrayLike, *, style: LineStyle, label: str = "") -> None:
     """One dot per observation (a head), several at the same block."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     ax.plot(x, y, linestyle="", marker=style.marker, color=style.colour, alpha=0.6, markersize=3.2, label=label)
 
 
@@ -250,6 +258,11 @@ def block_axis(ax: Axes, blocks: int, name: str = "block") -> None:
     ax.set_xlim(-0.3, max(blocks - 1, 0) + 0.3)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=13, integer=True))
     ax.set_xlabel(name)
+
+
+def whole_numbers(ax: Axes, axis: str = "x") -> None:
+    """Ticks at whole numbers only: epochs, heads, counts."""
+    getattr(ax, f"{axis}axis").set_major_locator(MaxNLocator(nbins="auto", integer=True))
 
 
 def label_axes(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> None:

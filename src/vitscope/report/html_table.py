@@ -1,0 +1,48 @@
+"""A table in the page: sorts by its head, filters by a word, shows short numbers and the full ones on hover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from vitscope.report.numbers import full, short
+
+
+def html_table(table: pd.DataFrame, *, rows: int = 300, caption: str = "") -> Markup:
+    """The first `rows` rows as a sortable, filterable table. All cells are escaped."""
+    shown = table.head(rows)
+    numeric = [shown[c].dtype.kind in "iuf" for c in shown.columns]
+    head = Markup("").join(
+        Markup('<th scope="col"{}><button type="button">{}</button></th>').format(
+            Markup(' class="n"' if n else ""), str(c).replace("_", " ")
+        )
+        for c, n in zip(shown.columns, numeric)
+    )
+    columns = [shown[c].tolist() for c in shown.columns]
+    body = Markup("").join(
+        Markup("<tr>{}</tr>\n").format(Markup("").join(_cell(v, n) for v, n in zip(row, numeric)))
+        for row in zip(*columns)
+    )
+    note = f"the first {short(rows)} of {short(len(table))} rows; all are in the CSV file" if len(table) > rows else ""
+    return Markup(
+        '<div class="table"><div class="table-tools"><label>Filter <input type="search" autocomplete="off" '
+        'placeholder="a word or number"></label> <span class="count" role="status">{count}</span></div>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>'
+        "<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}</div>"
+    ).format(
+        count=f"{short(len(shown))} rows",
+        label=caption or "table",
+        head=head,
+        body=body,
+        note=Markup('<p class="note">{}</p>').format(note) if note else "",
+    )
+
+
+def _cell(value: Any, numeric: bool) -> Markup:
+    if not numeric:
+        return Markup("<td>{}</td>").format(value)
+    text, exact = short(value), full(value)
+    # the sorter reads the exact value from the title, else from the text
+    return Markup('<td class="n"{}>{}</td>').format(Markup(' title="{}"').format(exact) if exact != text else "", text)
