@@ -1,0 +1,197 @@
+"""convert: give chosen blocks of a built model another attention and keep its weights.
+
+This is the one mechanism for every supported model. timm's own `attn_layer=` slot is all or nothing, refused by BEiT,
+EVA and relative-position models, and accepted but ignored by one family; `create_with_attn_layer` is a convenience on
+top of it that checks the result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+from torch import nn
+
+from vitscope.attention.module import AttentionModule
+from vitscope.attention.registry import attention_class, build_options
+from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models.families import block_row
+from vitscope.models.model import refuse_compiled
+
+Layers = str | int | Iterable[int]
+
+# timm's attention classes whose forward pass AttentionModule reproduces
+SOURCES = (
+    "timm.layers.attention.Attention",
+    "timm.layers.attention.AttentionRope",
+    "timm.models.beit.Attention",
+    "timm.models.eva.EvaAttention",
+    "timm.models.vision_transformer_relpos.RelPosAttention",
+)
+
+
+def convert(model: Any, name: str, layers: Layers = "all", **options: Any) -> Any:
+    """Change the attention of chosen blocks, in place, and return the model.
+
+    model: a timm model or a vitscope Model.
+    name: one of `list_attentions()`.
+    layers: 'all', '0', '0-3', '0,2,5-7', a number or numbers; blocks count from 0.
+    options: those of the attention, e.g. iterations=4, lambd=4.0, variant='exact'. Call again for other settings in
+        other layers.
+
+    Trained weights are used as they are. Where queries become keys, the query projection goes. Convert before building
+    an optimiser: projections that lose their query rows are new parameters.
+    """
+    module = module_of(model)
+    refuse_compiled(module)
+    cls, blocks = attention_class(name), blocks_of(module)
+    chosen = parse_layers(layers, len(blocks))
+    checked = _fit_tokens(build_options(cls, options), module)
+    # all new modules first: an error in one block must not leave the model half converted
+    new = {i: cls.from_timm(_source(blocks[i], i), checked) for i in chosen}
+    for i, attention in new.items():
+        setattr(blocks[i], block_row(blocks[i]).attn, attention)
+    check_converted(module, cls, chosen)
+    if module is not model:
+        from vitscope.attention.description import describe_attention
+
+        model.source["attention"] = describe_attention(module)
+    return model
+
+
+def create_with_attn_layer(model_name: str, attention: str, options: dict[str, Any] | None = None, **timm: Any) -> Any:
+    """`timm.create_model` with its `attn_layer=` slot filled, checked afterwards: all blocks or an error.
+
+    The convenience for plain ViTs and DeiTs. `convert` works on every supported model and on chosen blocks.
+    """
+    import timm as library
+
+    cls = attn_layer(attention, **(options or {}))
+    try:
+        module = library.create_model(model_name, attn_layer=cls, **timm)
+    except TypeError as error:
+        if "attn_layer" not in str(error):
+            raise
+        raise UnsupportedModelError(
+            f"{model_name} does not take attn_layer=. Build it plainly and use convert(model, {attention!r})."
+        ) from error
+    check_converted(module, attention_class(attention), range(len(blocks_of(module))))
+    return module
+
+
+def attn_layer(name: str, **options: Any) -> type[AttentionModule]:
+    """A class for timm's `attn_layer=` slot, with options fixed (timm wants a class there, not a function)."""
+    cls = attention_class(name)
+    build_options(cls, options)  # a wrong option is an error here, not inside timm
+
+    class Fixed(cls):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **options, **kwargs)
+
+    Fixed.__name__ = Fixed.__qualname__ = cls.__name__
+    return Fixed
+
+
+def check_converted(module: nn.Module, cls: type[AttentionModule], layers: Iterable[int]) -> None:
+    """An error that lists the requested blocks whose attention is still another."""
+    blocks = blocks_of(module)
+    unchanged = {i: found for i in layers if not isinstance(found := _attention(blocks[i]), cls)}
+    if unchanged:
+        kinds = ", ".join(sorted({type(a).__name__ if a is not None else "none" for a in unchanged.values()}))
+        raise UnsupportedModelError(
+            f"{type(module).__name__} was asked for {cls.name!r} attention, but block(s) "
+            f"{format_layers(unchanged)} still have another ({kinds}, in {type(blocks[min(unchanged)]).__name__}): "
+            "this model ignores attn_layer=. `vitscope models` lists what is supported; use convert() on such a model."
+        )
+
+
+def parse_layers(layers: Layers, blocks: int) -> list[int]:
+    """Block numbers in ascending order: 'all', 3, '0', '0-3', '0,2,5-7', [0, 1]."""
+    chosen: set[int] = set()
+    if isinstance(layers, str):
+        for part in layers.split(","):
+            if part.strip() == "all":
+                chosen.update(range(blocks))
+            elif match := re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part):
+                first, last = int(match[1]), int(match[2] or match[1])
+                if last < first:
+                    raise VitscopeError(f"layers={layers!r}: {part.strip()} runs backwards, write {last}-{first}.")
+                chosen.update((first, last))  # both ends, so that a number beyond the model is seen below
+                chosen.update(range(first, min(last, blocks) + 1))
+            else:
+                raise VitscopeError(
+                    f"layers={layers!r} cannot be read: expected 'all', '0', '0-3' or '0,2,5-7' (blocks count from 0)."
+                )
+    else:
+        numbers = [layers] if isinstance(layers, int) else list(layers)
+        if any(isinstance(n, bool) or not isinstance(n, int) for n in numbers):
+            raise VitscopeError(f"layers={layers!r}: expected block numbers, 'all', '0-3' or '0,2,5-7'.")
+        chosen.update(numbers)
+    if not chosen:
+        raise VitscopeError("No layers were chosen: expected 'all', '0', '0-3' or '0,2,5-7'.")
+    if beyond := sorted(n for n in chosen if not 0 <= n < blocks):
+        raise VitscopeError(
+            f"layers={layers!r} names block {', '.join(map(str, beyond))}, but the model has {blocks} blocks, "
+            f"0 to {blocks - 1}. For every block write 'all'."
+        )
+    return sorted(chosen)
+
+
+def format_layers(layers: Iterable[int]) -> str:
+    """[0, 1, 2, 5] -> '0-2,5'"""
+    runs: list[list[int]] = []
+    for n in sorted(layers):
+        if runs and n == runs[-1][-1] + 1:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def module_of(model: Any) -> nn.Module:
+    from vitscope.models.model import Model
+
+    return model.module if isinstance(model, Model) else model
+
+
+def blocks_of(module: Any) -> list[nn.Module]:
+    """The transformer blocks of a ViT."""
+    blocks = getattr(module, "blocks", None)
+    if not isinstance(blocks, nn.Module) or not len(list(blocks.children())):
+        raise UnsupportedModelError(f"{type(module).__name__} has no transformer blocks (`blocks`) to convert.")
+    return list(blocks.children())
+
+
+def _attention(block: nn.Module) -> nn.Module | None:
+    return getattr(block, "attn", None)
+
+
+def _source(block: nn.Module, index: int) -> nn.Module:
+    """The attention of a block, if it is one that can be taken over."""
+    attention = block.get_submodule(block_row(block).attn)
+    if isinstance(attention, AttentionModule):
+        return attention
+    for base in type(attention).__mro__:
+        if f"{base.__module__}.{base.__qualname__}" in SOURCES:
+            # a subclass with a forward pass of its own does something that would be lost
+            if type(attention).forward is base.forward:  # type: ignore[attr-defined]
+                return attention
+            break
+    raise UnsupportedModelError(
+        f"The attention of block {index}, {type(attention).__module__}.{type(attention).__qualname__}, cannot be "
+        f"converted: known are {', '.join(s.rsplit('.', 1)[1] for s in SOURCES)} of timm with their own forward pass."
+    )
+
+
+def _fit_tokens(options: Any, module: Any) -> Any:
+    """Fill in the number of tokens for an attention that is tied to it."""
+    if not any(f.name == "tokens" for f in fields(options)) or getattr(options, "form", "") != "matrix":
+        return options
+    from vitscope.models.layout import derive_layout
+
+    tokens = derive_layout(module).tokens
+    if options.tokens not in (None, tokens):
+        raise VitscopeError(f"tokens={options.tokens} does not fit this model, which has {tokens} tokens.")
+    return replace(options, tokens=tokens)

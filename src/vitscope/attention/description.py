@@ -1,0 +1,76 @@
+"""The attention of a model in plain values: what a run saves in model.json and what the command line takes.
+
+    {"name": "rpc", "layers": "0", "iterations": 4, "lambda": 4.0, "variant": "code", "symmetric": true}
+    rpc:layers=0,iterations=4,lambda=4
+
+One description, or a list of them that are carried out in order (text: separated by semicolons).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vitscope.attention.conversion import blocks_of, convert, format_layers, module_of
+from vitscope.attention.module import AttentionModule
+from vitscope.attention.registry import attention_class, build_options, plain_options
+from vitscope.errors import VitscopeError
+
+Description = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+def convert_from_description(model: Any, description: Description | None) -> Any:
+    """Carry out a description on a built model, in place; None leaves it as it is."""
+    for entry in parse_attention(description):
+        options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
+        convert(model, entry["name"], entry.get("layers", "all"), **options)
+    return model
+
+
+def describe_attention(model: Any) -> list[dict[str, Any]]:
+    """The description that `convert_from_description` makes this model of; empty where all blocks are timm's own."""
+    groups: dict[tuple[type[AttentionModule], Any], list[int]] = {}
+    for i, block in enumerate(blocks_of(module_of(model))):
+        attention = getattr(block, "attn", None)
+        if isinstance(attention, AttentionModule):
+            groups.setdefault((attention_class(attention.name), attention.options), []).append(i)
+    return [
+        {"name": cls.name, "layers": format_layers(layers), **plain_options(options)}
+        for (cls, options), layers in groups.items()
+    ]
+
+
+def parse_attention(description: Description | None) -> list[dict[str, Any]]:
+    """Descriptions from any of their forms, names and options checked. Text: `NAME[:KEY=VALUE,...][;...]`."""
+    if description is None:
+        return []
+    if isinstance(description, str):
+        entries: list[Any] = [_parse_entry(part) for part in description.split(";") if part.strip()]
+    else:
+        entries = [description] if isinstance(description, Mapping) else list(description)
+    for entry in entries:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+            raise VitscopeError(
+                f"An attention is described by its name and options, as in 'rpc:layers=0,iterations=4', not {entry!r}."
+            )
+        options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
+        build_options(attention_class(entry["name"]), options)
+    return [dict(entry) for entry in entries]
+
+
+def _parse_entry(text: str) -> dict[str, Any]:
+    """'rpc:layers=0,2-3,lambda=4' -> {'name': 'rpc', 'layers': '0,2-3', 'lambda': 4}"""
+    import yaml
+
+    name, _, rest = text.partition(":")
+    settings: dict[str, str] = {}
+    key = ""
+    for piece in rest.split(",") if rest.strip() else []:
+        if "=" in piece:
+            key, _, settings[key] = (part.strip() for part in piece.partition("="))
+        elif key == "layers":  # the only value with commas: 'layers=0,2-3'
+            settings[key] += f",{piece.strip()}"
+        else:
+            raise VitscopeError(f"--attention {text!r}: {piece.strip()!r} is no KEY=VALUE, as in 'rpc:iterations=4'.")
+    values = {key: value if key == "layers" else yaml.safe_load(value) for key, value in settings.items()}
+    return {"name": name.strip(), **values}
