@@ -3,8 +3,8 @@
 | point | shape | what |
 |---|---|---|
 | `hook_embed` | (B, T, C) | patch embedding, before positions and prefix tokens |
-| `blocks.i.hook_resid_pre` / `mid` / `post` | (B, N, C) | residual stream before the block, between its branches, after it |
-| `blocks.i.hook_attn_out`, `hook_mlp_out` | (B, N, C) | what is *added* to the residual (after LayerScale, gamma, post-norm) |
+| `blocks.i.hook_resid_pre` / `mid` / `post` | (B, N, C) | residual before the block, between its branches, after it |
+| `blocks.i.hook_attn_out`, `hook_mlp_out` | (B, N, C) | what is *added*: after LayerScale, gamma, post-norm |
 | `blocks.i.attn.hook_q`, `hook_k`, `hook_v` | (B, H, N, D) | effective: after q/k-norm *and after RoPE* |
 | `blocks.i.attn.hook_bias` | broadcasts to (B, H, N, N) | additive attention bias; absent where a model has none |
 | `blocks.i.attn.hook_attn_scores` | (B, H, N, N) | q k^T / sqrt(D) + bias, recomputed when asked for |

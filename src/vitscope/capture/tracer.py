@@ -187,10 +187,8 @@ class Tracer:
                 weights = scores.softmax(-1)
                 if self._concerns(pattern_name):
                     weights = self._visit(pattern_name, weights)
-        if edited and weights is not None:
-            z = weights @ v
-        else:
-            z = func(**{**call, "query": q, "key": k, "value": v})  # (B, H, N, D)
+        call |= {"query": q, "key": k, "value": v}
+        z = weights @ v if edited and weights is not None else func(**call)  # (B, H, N, D)
         return self._visit(prefix + "hook_z", z) if self._concerns(prefix + "hook_z") else z
 
     # --- the addition that makes resid_mid ------------------------------------------------------------------------

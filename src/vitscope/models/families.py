@@ -77,11 +77,11 @@ REFUSED: dict[str, str] = {
     "timm.models.mvitv2.MultiScaleVit": "MViT pools tokens between its stages: the token grid changes with depth",
     "timm.models.cait.Cait": "CaiT adds its class token only in separate class-attention blocks",
     "timm.models.xcit.Xcit": "XCiT attends between channels, not between tokens",
-    "timm.models.deepseek_vit.DeepseekVitClassifier": "its transformer lies inside an encoder with its own token layout",
+    "timm.models.deepseek_vit.DeepseekVitClassifier": "its blocks lie inside an encoder with its own token layout",
     "timm.models.deepseek_vit.DeepseekVitEncoder": "its blocks and token layout are its own",
-    "timm.models.gemma4_vit.Gemma4VitClassifier": "its transformer lies inside an encoder with its own token layout",
+    "timm.models.gemma4_vit.Gemma4VitClassifier": "its blocks lie inside an encoder with its own token layout",
     "timm.models.gemma4_vit.Gemma4VitEncoder": "its blocks and token layout are its own",
-    "timm.models.qwen3_vit.Qwen3VitClassifier": "its transformer lies inside an encoder with its own token layout",
+    "timm.models.qwen3_vit.Qwen3VitClassifier": "its blocks lie inside an encoder with its own token layout",
     "timm.models.qwen3_vit.Qwen3VitEncoder": "its token layout is its own",
 }
 

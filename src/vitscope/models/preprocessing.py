@@ -23,7 +23,8 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, d: dict[str, Any]) -> Preprocess:
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in d.items()})
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in d.items()}
+        return cls(**values)
 
 
 def from_timm(config: dict[str, Any], input_size: tuple[int, int, int], source: str) -> Preprocess:
@@ -58,6 +59,7 @@ def disagreement(architecture: str, taken: dict[str, Any]) -> str | None:
         return None
     names = ", ".join(list(others)[:4]) + (", ..." if len(others) > 4 else "")
     return (
-        f"The tags of {architecture} disagree on mean/std: took those of '{taken.get('tag')}' (mean {taken.get('mean')}); "
+        f"The tags of {architecture} disagree on mean/std: took those of '{taken.get('tag')}' "
+        f"(mean {taken.get('mean')}); "
         f"{names} use others. Name a tag, as in {architecture}.{next(iter(others))}, to choose."
     )

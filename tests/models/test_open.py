@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError, WeightsError
+from vitscope.models import open_model
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from model_names import REFUSED
+
+NAME = "test_vit"  # timm's own small ViT for tests
+
+
+@pytest.fixture
+def state():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return timm.create_model(NAME, num_classes=7).state_dict()
+
+
+def same(model, state):
+    own = model.module.state_dict()
+    return own.keys() == state.keys() and all(torch.equal(own[k], state[k]) for k in own)
+
+
+def test_safetensors_load_and_the_class_count_comes_from_the_weights(tmp_path, state):
+    save_file(state, tmp_path / "w.safetensors")
+    model = open_model(NAME, tmp_path / "w.safetensors")
+    assert model.num_classes == 7
+    assert same(model, state)
+    assert not model.module.training
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda s: s,
+        lambda s: {"model": s, "args": argparse.Namespace(lr=0.1), "epoch": 3},
+        lambda s: {"state_dict": {f"module.{k}": v for k, v in s.items()}},
+        lambda s: {"state_dict": {f"module.model._orig_mod.{k}": v for k, v in s.items()}},
+        lambda s: {"model": {k: v * 0 for k, v in s.items()}, "model_ema": s},
+        lambda s: {"model_ema": {"n_averaged": torch.tensor(3), **{f"module.{k}": v for k, v in s.items()}}},
+    ],
+    ids=["plain", "deit-namespace", "ddp", "nested-prefixes", "ema-preferred", "averaging-wrapper"],
+)
+def test_pth_files_of_training_programs_load(tmp_path, state, wrap):
+    torch.save(wrap(state), tmp_path / "w.pth")
+    assert same(open_model(NAME, tmp_path / "w.pth"), state)
+
+
+def test_use_ema_false_takes_the_plain_weights(tmp_path, state):
+    torch.save({"model": state, "model_ema": {k: v * 0 for k, v in state.items()}}, tmp_path / "w.pth")
+    assert same(open_model(NAME, tmp_path / "w.pth", use_ema=False), state)
+
+
+class Payload:
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return (open, (str(self.target), "w"))
+
+
+def test_a_checkpoint_that_tries_to_run_code_is_refused_and_does_not_run(tmp_path, state):
+    torch.save({"model": state, "extra": Payload(tmp_path / "owned")}, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match="could run code"):
+        open_model(NAME, tmp_path / "w.pth")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_weights_of_another_architecture_list_missing_and_unexpected_keys(tmp_path, state):
+    del state["norm.weight"]
+    state["stranger"] = torch.zeros(2)
+    state["cls_token"] = torch.zeros(1, 1, 3)
+    save_file(state, tmp_path / "w.safetensors")
+    with pytest.raises(WeightsError) as error:
+        open_model(NAME, tmp_path / "w.safetensors")
+    assert "1 missing (norm.weight)" in str(error.value)
+    assert "1 unexpected (stranger)" in str(error.value)
+    assert "cls_token (1, 1, 3) instead of (1, 1, 64)" in str(error.value)
+
+
+def test_nan_weights_are_named(tmp_path, state):
+    state["blocks.1.mlp.fc1.weight"][0, 0] = float("nan")
+    save_file(state, tmp_path / "w.safetensors")
+    with pytest.raises(NumericalError, match=r"blocks\.1\.mlp\.fc1\.weight holds 1 NaN"):
+        open_model(NAME, tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut"])
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_broken_file_is_a_clear_error(tmp_path, content, suffix):
+    (tmp_path / f"w{suffix}").write_bytes(content)
+    with pytest.raises(WeightsError, match="w" + suffix.replace(".", r"\.")):
+        open_model(NAME, tmp_path / f"w{suffix}")
+
+
+def test_an_unknown_model_suggests_near_names():
+    with pytest.raises(VitscopeError, match="Did you mean vit_tiny_patch16_224"):
+        open_model("vit_tiny_patch16_244", "random")
+    with pytest.raises(VitscopeError, match="has no tag 'augreg_in21k_ft_in2k'"):
+        open_model("vit_tiny_patch16_224.augreg_in21k_ft_in2k", "random")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_of_other_kinds_are_refused_by_name_and_with_a_reason(name):
+    with pytest.raises(UnsupportedModelError, match=r"is not supported: .{20,}"):
+        open_model(name, "random")
+
+
+def test_random_weights_depend_on_the_seed_alone_and_leave_the_global_generator():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    first, second = open_model(NAME, "random", seed=1), open_model(NAME, "random", seed=1)
+    assert torch.equal(torch.rand(1), expected)
+    assert same(first, second.module.state_dict())
+    assert not same(first, open_model(NAME, "random", seed=2).module.state_dict())
+
+
+def test_preprocessing_follows_the_tag_and_a_bare_name_with_disagreeing_tags_says_what_it_took():
+    tagged = open_model("vit_tiny_patch16_224.augreg_in21k_ft_in1k", "random", depth=1)
+    assert tagged.preprocess.mean == (0.5, 0.5, 0.5)
+    assert tagged.preprocess.crop_pct == 0.9
+    assert tagged.notes == []
+    with pytest.warns(UserWarning, match="disagree on mean/std: took those of"):
+        bare = open_model("vit_base_patch16_224", "random", depth=1)
+    assert "augreg2_in21k_ft_in1k" in bare.notes[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_model("deit_tiny_patch16_224", "random", depth=1)
+
+
+def test_a_run_folder_opens_with_its_own_preprocessing_and_class_names(tmp_path, state):
+    options = {"num_classes": 7}
+    preprocess = {"input_size": [3, 160, 160], "mean": [0.1, 0.2, 0.3], "std": [1.0, 1.0, 1.0]}
+    description = {"name": NAME, "kwargs": options, "preprocess": preprocess, "classes": list("abcdefg")}
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    with pytest.raises(WeightsError, match="no checkpoint yet"):
+        open_model(tmp_path)
+    (tmp_path / "checkpoints" / "last").mkdir(parents=True)
+    save_file(state, tmp_path / "checkpoints" / "last" / "model.safetensors")
+    model = open_model(tmp_path)
+    assert same(model, state)
+    assert model.preprocess.mean == (0.1, 0.2, 0.3)
+    assert model.classes == list("abcdefg")
+
+
+def test_a_module_that_the_user_built_is_used_as_it_is():
+    module = timm.create_model(NAME, num_classes=3)
+    model = open_model(module)
+    assert model.module is module
+    assert model.num_classes == 3
+
+
+def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path):
+    with pytest.raises(VitscopeError, match="no run folder"):
+        open_model(tmp_path)
+
+
+def test_real_weights_open_and_recognise_1000_classes(shared):
+    model = open_model("vit_tiny_patch16_224.augreg_in21k_ft_in1k", shared / "weights/vit_tiny_patch16_224.safetensors")
+    assert model.num_classes == 1000
+    assert str(model.layout).startswith("12 blocks x 3 heads of 64, width 192; 1 class + 0 register + 14x14")
