@@ -6,8 +6,8 @@ python benchmarks/capture.py
 from __future__ import annotations
 
 import torch
-from timing import interleaved, report
 
+from timing import interleaved, report
 from vitscope.models import open_model
 
 RESIDUALS_AND_QKV = ["blocks.*.hook_resid_*", "blocks.*.attn.hook_[qkv]"]
@@ -26,7 +26,7 @@ def main() -> None:
         "all patterns, kept": lambda: model.run_with_cache(images, PATTERNS),
         "all patterns, block by block": lambda: model.stream(images, PATTERNS, lambda b, p: None),
     }
-    bounds = dict(zip(contenders, (1.0, 1.12, 1.05, 1.35, 1.35)))
+    bounds = dict(zip(list(contenders)[1:], (1.12, 1.05, 1.35, 1.35)))
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     report(interleaved(contenders), "plain forward", bounds)
 
