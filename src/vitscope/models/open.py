@@ -25,6 +25,7 @@ def open_model(
     device: str | torch.device = "cpu",
     use_ema: bool = True,
     seed: int = 0,
+    attention: Any = None,
     **timm_options: Any,
 ) -> Model:
     """Open a ViT for looking inside. The model is in evaluation mode.
@@ -33,27 +34,35 @@ def open_model(
     weights: a .safetensors or .pth file; None takes timm's pretrained weights (a download where the net allows), or
         those a module or run folder already has; "random" asks for random weights, drawn from `seed`.
     use_ema: take averaged weights where a checkpoint has both.
+    attention: what to convert the built model to before its weights are loaded, e.g. "rpc:layers=0,iterations=4".
     timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4.
     """
     if isinstance(name, nn.Module):
+        if attention is not None or timm_options:
+            raise VitscopeError("A module is opened as it is: use vitscope.attention.convert on it, or give its name.")
         model = _from_module(name, weights, use_ema)
     elif (Path(name) / "model.json").is_file():
-        model = _from_run(Path(name), weights, use_ema, timm_options)
+        if attention is not None or timm_options:
+            given = sorted([*timm_options, *(["attention"] if attention is not None else [])])
+            raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")
+        model = _from_run(Path(name), weights, use_ema)
     else:
-        model = _from_name(str(name), weights, use_ema, seed, timm_options)
+        model = _from_name(str(name), weights, use_ema, seed, attention, timm_options)
     check_finite(model.module, f"Weights of {model.name}")
     model.module.eval()
     return model.to(device)
 
 
-def _from_name(name: str, weights: str | Path | None, use_ema: bool, seed: int, options: dict[str, Any]) -> Model:
+def _from_name(
+    name: str, weights: str | Path | None, use_ema: bool, seed: int, attention: Any, options: dict[str, Any]
+) -> Model:
     check_name(name)
     source: dict[str, Any] = {"name": name, "options": dict(options)}
     if weights is None:
-        module = _pretrained(name, options)
+        module = _converted(_pretrained(name, options), attention)
         source["weights"] = "timm pretrained"
     elif str(weights) == "random":
-        module = _random(name, seed, options)
+        module = _random(name, seed, attention, options)
         source["weights"] = f"random, seed {seed}"
     else:
         state, entry = read_weights(weights, use_ema)
@@ -63,8 +72,13 @@ def _from_name(name: str, weights: str | Path | None, use_ema: bool, seed: int, 
                 f"num_classes={options['num_classes']} was asked for, but {weights} has {classes} classes."
             )
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
+        _converted(module, attention)
         load_into(module, state, str(weights))
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **({"entry": entry} if entry else {})}
+    if attention is not None:
+        from vitscope.attention import describe_attention
+
+        source["attention"] = describe_attention(module)
     notes = []
     configuration = dict(module.pretrained_cfg)
     if "." not in name and (remark := disagreement(name, configuration)):
@@ -94,9 +108,7 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
     return Model(module, name, from_timm(configuration, input_size(module), tag), source, notes)
 
 
-def _from_run(run: Path, weights: str | Path | None, use_ema: bool, options: dict[str, Any]) -> Model:
-    if options:
-        raise VitscopeError(f"A run folder knows its model: {sorted(options)} cannot be given for {run}.")
+def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
     description = json.loads((run / "model.json").read_text())
     if weights is None:
         candidates = [run / "checkpoints" / which / "model.safetensors" for which in ("best", "last")]
@@ -105,11 +117,13 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool, options: dic
             raise WeightsError(f"{run} has no checkpoint yet: expected {candidates[0]} or {candidates[1]}.")
         weights = found[0]
     state, _ = read_weights(weights, use_ema)
-    module = _build(description["name"], description.get("kwargs", {}))
+    module = _converted(_build(description["name"], description.get("kwargs", {})), description.get("attention"))
     load_into(module, state, str(weights))
     which = Path(weights).parent.name
     source = {"name": description["name"], "options": description.get("kwargs", {}), "run": run.name}
     source |= {"weights": f"{which}/{Path(weights).name}", "sha256": sha256(weights)}
+    if description.get("attention"):
+        source["attention"] = description["attention"]
     preprocess = Preprocess.from_dict(description["preprocess"])
     return Model(module, run.name, preprocess, source, classes=description.get("classes"))
 
@@ -143,10 +157,18 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     return module
 
 
-def _random(name: str, seed: int, options: dict[str, Any]) -> Any:
+def _converted(module: Any, attention: Any) -> Any:
+    if attention is None:
+        return module
+    from vitscope.attention import convert_from_description
+
+    return convert_from_description(module, attention)
+
+
+def _random(name: str, seed: int, attention: Any, options: dict[str, Any]) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _build(name, options)
+        return _converted(_build(name, options), attention)
 
 
 def _pretrained(name: str, options: dict[str, Any]) -> Any:
