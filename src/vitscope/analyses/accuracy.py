@@ -159,9 +159,10 @@ class Accuracy(Analysis):
         return pd.DataFrame(rows, columns=columns)
 
     def summary(self) -> dict[str, Figure]:
-        overall = self.tables()["accuracy"]
+        table = self.tables()["accuracy"]
         notes = {"top1": "95 % Wilson interval", "top5": "95 % Wilson interval", "ece": f"{BINS} equal-width bins"}
+        n = int(self.sums["n"].sum())
         return {
-            row.metric: Figure(row.value, row.unit, int(row.n), notes.get(row.metric, ""))
-            for row in overall.itertuples()
+            metric: Figure(float(value), unit, n, notes.get(metric, ""))
+            for metric, value, unit in zip(table["metric"], table["value"], table["unit"])
         }

@@ -45,6 +45,7 @@ class Setting:
     folder: Path | None = None  # the run folder
     rank: int = 0  # of this process
     world: int = 1  # processes that share the work
+    seed: int = 0  # for whatever is drawn at random
 
 
 class Analysis:
@@ -107,10 +108,11 @@ class Analysis:
 
     def options(self) -> dict[str, Any]:
         """What `__init__` was given, for config.yaml."""
-        import inspect
+        return {name: getattr(self, name) for name in _option_names(type(self))}
 
-        names = [p for p in inspect.signature(type(self).__init__).parameters if p not in ("self", "args", "kwargs")]
-        return {n: getattr(self, n) for n in names}
+    def fresh(self) -> Analysis:
+        """A new one with the same options and nothing counted."""
+        return type(self)(**self.options())
 
     def emit(self, table: str, rows: pd.DataFrame) -> None:
         """Append per-image rows to `tables/<table>.csv`. The first column must be `image` (Batch.indices)."""
@@ -157,15 +159,45 @@ def list_analyses() -> list[str]:
 
 
 def create_analysis(name: str, **options: Any) -> Analysis:
+    """An analysis by its registered name, or by `package.module:Class` for one outside this package."""
     _discover()
-    if name not in _ANALYSES:
+    if ":" in name:
+        _import(name)
+    known = _ANALYSES.get(name)
+    if known is None:
         raise VitscopeError(
             f"There is no analysis {name!r}.{suggest(name, _ANALYSES)} Known: {', '.join(sorted(_ANALYSES))}."
         )
+    accepted = _option_names(known)
+    for option in options:
+        if option not in accepted:
+            takes = f"It takes {', '.join(accepted)}." if accepted else "It takes none."
+            raise VitscopeError(f"Analysis {name!r} has no option {option!r}.{suggest(option, accepted)} {takes}")
+    return known(**options)
+
+
+def _option_names(cls: type[Analysis]) -> list[str]:
+    import inspect
+
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return [p.name for p in parameters if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _import(name: str) -> None:
+    """`package.module:Class` registers itself under that name, so that a saved configuration finds it again."""
+    import importlib
+
+    module, _, attribute = name.partition(":")
     try:
-        return _ANALYSES[name](**options)
-    except TypeError as error:
-        raise VitscopeError(f"Analysis {name!r} does not take these options: {options} ({error}).") from error
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise VitscopeError(
+            f"Analysis {name!r} cannot be imported: {error}. Expected package.module:Class, with the module on "
+            "Python's path (run from its folder, or set PYTHONPATH)."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Analysis)):
+        raise VitscopeError(f"{name!r} is not an analysis: expected a subclass of vitscope.Analysis.")
+    register_analysis(name)(found)
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -1,0 +1,309 @@
+"""`analyze`: models, data and analyses in; run folders with tables and a report out.
+
+One forward pass per batch serves all analyses. The state is saved now and then, so that the same call goes on where a
+killed one stopped; processes started by torchrun share the batches, and their sums are added up at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+import resource
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitscope.analyses.base import Analysis, Figure, Setting
+from vitscope.analyses.gallery import choose_gallery
+from vitscope.analyses.ranks import Ranks
+from vitscope.analyses.rows import merge_rows
+from vitscope.analyses.selection import Wanted, choose_analyses, class_remark, start_analyses
+from vitscope.analyses.share import Share, check_world, rows_folder, share_size
+from vitscope.analyses.state import State, load_state, restore_sums
+from vitscope.errors import DataError, RunError, VitscopeError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vitscope.data import ImageData
+    from vitscope.models import Model
+    from vitscope.runs import Run
+
+logger = logging.getLogger("vitscope")
+KIND = "analyze"
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How the pass is made. Only `batch_size` and `seed` can change a result, in the last digits."""
+
+    batch_size: int = 64  # images per forward pass; a resumed run keeps it
+    seed: int = 0  # of whatever an analysis draws at random
+    workers: int = 0  # processes that read images; 0: this one does
+    gallery: int = 8  # images shown in the report with their maps
+    save_every: float = 60.0  # seconds between two saved states: what a kill can cost
+    overwrite: bool = False  # replace a run of another configuration
+    progress: bool = True  # a bar on stderr, in the first process only
+    command: str | Sequence[str] | None = None  # how the user called it, for environment.json
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("workers", 0), ("gallery", 0), ("save_every", 0)):
+            if getattr(self, name) < least:
+                raise VitscopeError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+
+
+def analyze(
+    model: Model | str | Path | nn.Module | Sequence[Any],
+    data: ImageData | str | Path,
+    analyses: Wanted | None = None,
+    out: str | Path | None = None,
+    *,
+    split: str | None = None,
+    images: int | None = None,
+    weights: str | Path | None = None,
+    device: str = "cpu",
+    strict: bool = False,
+    save: Sequence[str] = (),
+    report: bool = True,
+    batch_size: int = 64,
+    seed: int = 0,
+    workers: int = 0,
+    gallery: int = 8,
+    save_every: float = 60.0,
+    overwrite: bool = False,
+    progress: bool = True,
+    command: str | Sequence[str] | None = None,
+) -> Run | list[Run]:
+    """Look inside one or more models in one pass over the data.
+
+    model: an opened Model, anything that `open_model` takes, or a list of these (the result is then a list of runs).
+    data: from `load_data`, or its first argument; `split`, `images`, `seed` and `strict` are then passed on.
+    analyses: names, Analysis objects, or {name: options}; None takes all that run by default.
+    out: the run folder; for several models the folder of their run folders. `report.html` is written there.
+    save: points (globs) whose activations are written to disk, see `vitscope.analyses.save`.
+
+    Called again with the same arguments after a kill it goes on; on a finished run it returns that run at once.
+    Raises `Interrupted` (a KeyboardInterrupt) after Ctrl-C, with the state saved.
+    """
+    options = EngineOptions(batch_size, seed, workers, gallery, save_every, overwrite, progress, command)
+    several = isinstance(model, Sequence) and not isinstance(model, str)
+    models = list(model) if several else [model]  # type: ignore[arg-type]
+    if not models:
+        raise VitscopeError("No model is given.")
+    if several and len(models) > 1 and weights is not None:
+        raise VitscopeError("`weights` belong to one model. Open each model with its own: open_model(name, weights).")
+    ranks = Ranks.join()
+    data = _open_data(data, split, images, seed, strict)
+    labels: list[str] = []
+    runs = []
+    folder = Path(out) if out is not None else None
+    for item in models:
+        opened = _open(item, weights, device)
+        labels.append(unique_label(opened.name, labels))
+        chosen = choose_analyses(analyses, save)
+        place = run_folder(folder, labels[-1], data.name, several)
+        explicit = analyses is not None
+        runs.append(analyze_one(opened, data, chosen, place, options, ranks, label=labels[-1], explicit=explicit))
+    if report:
+        page = (folder or Path("runs") / _file_name(data.name)) if several else runs[0].path
+        ranks.first_decides(lambda: _draw(runs, page / "report.html"))
+    return runs if several else runs[0]
+
+
+def analyze_one(
+    model: Model,
+    data: ImageData,
+    analyses: Sequence[Analysis],
+    out: Path,
+    options: EngineOptions,
+    ranks: Ranks,
+    *,
+    label: str,
+    explicit: bool = True,
+) -> Run:
+    """One model: start or resume its run, count this process's share, and put the shares together."""
+    from vitscope.runs import Run
+
+    setting = Setting(
+        classes=tuple(map(str, data.classes)),
+        gallery=choose_gallery(len(data), options.gallery),
+        images=share_size(len(data), options.batch_size, ranks),
+        folder=out,
+        rank=ranks.rank,
+        world=ranks.world,
+        seed=options.seed,
+    )
+    for analysis in analyses:
+        analysis.setting = setting
+    running, remarks = start_analyses(analyses, model, data, explicit=explicit)
+    config = resolved_config(model, data, running, options, label)
+    run: Run | None = None
+
+    def begin() -> bool:
+        """Rank 0 alone makes or re-opens the folder -> is there anything left to do?"""
+        nonlocal run
+        run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=options.command)
+        if run.status == "finished":
+            return False
+        check_world(run.state_dir, ranks.world)
+        for remark in [*model.notes, *data.warnings, *remarks, class_remark(model, data)]:
+            if remark:
+                run.log_warning(remark)
+        return True
+
+    try:
+        unfinished = ranks.first_decides(begin)
+        if run is None:
+            run = Run.create(out, config, kind=KIND, lock=False)
+        if not unfinished:
+            logger.info("%s is complete; nothing to compute.", out)
+            return run
+        share = Share(run, model, running, setting, options.save_every)
+        share.restore()
+        with _progress_bar(share, options, ranks) as bar:
+            share.finish(data, options.batch_size, options.workers, bar)
+        ranks.barrier()
+        ranks.first_decides(lambda: _put_together(run, running, data, share, ranks))
+        return run
+    finally:
+        if run is not None:
+            run.close()
+
+
+def resolved_config(
+    model: Model, data: ImageData, analyses: Sequence[Analysis], options: EngineOptions, label: str
+) -> dict[str, Any]:
+    """Everything that decides the tables."""
+    return {
+        "label": label,
+        "model": model.source,
+        "preprocess": model.preprocess.to_dict(),
+        "data": data.describe(),
+        "analyses": {a.name: a.options() for a in analyses},
+        "batch_size": options.batch_size,
+        "seed": options.seed,
+        "gallery": options.gallery,
+    }
+
+
+def _put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share: Share, ranks: Ranks) -> None:
+    """On rank 0, after all are done: add up the sums, merge the rows, write tables and headline figures."""
+    states = [share.state, *(_other_state(run, rank) for rank in range(1, ranks.world))]
+    for state in states[1:]:
+        for analysis in analyses:
+            other = copy.copy(analysis)
+            other.sums = {key: value.clone() for key, value in analysis.sums.items()}  # shapes to be checked against
+            restore_sums(state, [other])
+            analysis.merge(other)
+    images, skipped = sum(s.images for s in states), sum(s.skipped for s in states)
+    if images + skipped != len(data):
+        raise RunError(
+            f"Of {len(data):,} images {images:,} were counted and {skipped:,} skipped. The saved state in "
+            f"{run.state_dir} does not belong to this data; start again with --overwrite."
+        )
+    merged = merge_rows(rows_folder(run.state_dir), run.tables_dir, ranks.world)
+    if images == 0:
+        raise DataError(f"None of the {len(data):,} images could be read; {run.tables_dir / 'skipped.csv'} says why.")
+    if skipped:
+        run.log_warning(f"{skipped:,} of {len(data):,} images could not be read and were left out: table 'skipped'.")
+    owner = dict.fromkeys(merged, "the per-image rows")
+    figures: dict[str, Figure] = {}
+    for analysis in analyses:
+        for name, table in analysis.tables().items():
+            if name in owner:
+                raise VitscopeError(f"Analysis {analysis.name!r} and {owner[name]} both write a table {name!r}.")
+            owner[name] = analysis.name
+            run.write_table(name, table)
+        figures |= {f"{analysis.name}.{key}": figure for key, figure in analysis.summary().items()}
+    run.write_summary(figures)
+    run.write_timing({"analyze": _timing(states, images, share, ranks)})
+    run.finish()
+    shutil.rmtree(run.state_dir, ignore_errors=True)  # all of it is in the tables now
+
+
+def _other_state(run: Run, rank: int) -> State:
+    state = load_state(run.state_dir, rank)
+    if state is None or not state.done:
+        raise RunError(
+            f"The state of process {rank} is not in {run.state_dir}. All processes must see the same run folder: "
+            "choose one on a shared file system with --out."
+        )
+    return state
+
+
+def _timing(states: Sequence[State], images: int, share: Share, ranks: Ranks) -> dict[str, Any]:
+    seconds = max(s.seconds for s in states)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {
+        "seconds": round(seconds, 3),
+        "images_per_second": round(images / max(seconds, 1e-9), 2),
+        "processes": ranks.world,
+        "device": str(share.model.device),
+        "peak_memory_bytes": peak,
+    }
+
+
+def _progress_bar(share: Share, options: EngineOptions, ranks: Ranks) -> Any:
+    from tqdm import tqdm
+
+    name = share.run.label + (f" (process 0 of {ranks.world})" if ranks.world > 1 else "")
+    return tqdm(
+        total=share.setting.images,
+        initial=share.state.images + share.state.skipped,
+        desc=name,
+        unit=" images",
+        dynamic_ncols=True,
+        smoothing=0.1,
+        disable=not (options.progress and ranks.first),
+    )
+
+
+def _draw(runs: list[Run], page: Path) -> None:
+    from vitscope.report import build_report
+
+    build_report(runs, page)
+
+
+def _open(item: Any, weights: str | Path | None, device: str) -> Model:
+    from vitscope.models import Model, open_model
+
+    if isinstance(item, Model):
+        if weights is not None:
+            raise VitscopeError(f"{item.name} is already open; `weights` go to open_model.")
+        return item
+    return open_model(item, weights, device=device)
+
+
+def _open_data(
+    data: ImageData | str | Path, split: str | None, images: int | None, seed: int, strict: bool
+) -> ImageData:
+    from vitscope.data import load_data
+
+    if isinstance(data, str | Path):
+        return load_data(data, split, images=images, seed=seed, strict=strict)
+    if split is not None or images is not None or strict:
+        raise VitscopeError("The data are already loaded: give `split`, `images` and `strict` to load_data instead.")
+    return data
+
+
+def run_folder(out: Path | None, label: str, data: str, several: bool) -> Path:
+    """One model: `out` itself; several: `out/<label>`. By default below `runs/`, named after data and model."""
+    if not several:
+        return out if out is not None else Path("runs") / f"{_file_name(data)}-{_file_name(label)}"
+    return (out if out is not None else Path("runs") / _file_name(data)) / _file_name(label)
+
+
+def unique_label(name: str, taken: Sequence[str]) -> str:
+    """The model's name, with a number where two models share it."""
+    label, number = name, 2
+    while label in taken:
+        label, number = f"{name} ({number})", number + 1
+    return label
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text).strip("-.") or "run"

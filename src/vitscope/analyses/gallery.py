@@ -1,0 +1,72 @@
+"""A few images to look at: the report shows them beside the maps that analyses emit for them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.runs.files import atomic_write
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models.preprocessing import Preprocess
+
+
+def choose_gallery(images: int, wanted: int = 8) -> frozenset[int]:
+    """Image numbers spread evenly over the data, because data often come sorted by class."""
+    wanted = min(wanted, images)
+    return frozenset(i * images // wanted for i in range(wanted))
+
+
+def as_picture(image: Tensor, preprocess: Preprocess) -> Tensor:
+    """Undo the normalisation: what the model saw, (C, H, W) float -> (H, W, C) uint8 with 1 or 3 channels."""
+    mean, std = (torch.tensor(v, dtype=torch.float64).view(-1, 1, 1) for v in (preprocess.mean, preprocess.std))
+    pixels = (image.detach().cpu().double() * std + mean).clamp(0, 1).mul(255).round().to(torch.uint8)
+    return pixels[: 3 if len(pixels) >= 3 else 1].permute(1, 2, 0)
+
+
+def save_thumbnails(folder: Path, batch: Batch, gallery: frozenset[int], preprocess: Preprocess) -> None:
+    """Write `<image>.png` for those of a batch that are in the gallery."""
+    from PIL import Image
+
+    for i, number in enumerate(batch.indices.tolist()):
+        if number in gallery:
+            pixels = as_picture(batch.images[i], preprocess).numpy()
+            png = io.BytesIO()
+            Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(png, "PNG", optimize=True)
+            atomic_write(folder / f"{number}.png", png.getvalue())
+
+
+def gallery_rows(batch: Batch, gallery: frozenset[int], classes: Sequence[str], head: int) -> pd.DataFrame | None:
+    """Rows of the table `images`: image, path, label, class_name, prediction, predicted_name.
+
+    `head`: classes of the model; without any, prediction is -1. Names are empty where they are not known.
+    """
+    import pandas as pd
+
+    assert batch.logits is not None
+    shown = [i for i, number in enumerate(batch.indices.tolist()) if number in gallery]
+    if not shown:
+        return None
+    labels = batch.labels[shown].tolist()
+    predictions = batch.logits[shown].argmax(1).tolist() if head else [-1] * len(shown)
+    # names belong to the data's classes; they name predictions only where the head has the same ones
+    names = [classes[p] if head == len(classes) else "" for p in predictions]
+    return pd.DataFrame(
+        {
+            "image": batch.indices[shown].numpy(),
+            "path": [batch.paths[i] for i in shown],
+            "label": labels,
+            "class_name": [classes[c] if 0 <= c < len(classes) else "" for c in labels],
+            "prediction": predictions,
+            "predicted_name": names,
+        }
+    )

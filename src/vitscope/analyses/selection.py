@@ -1,0 +1,93 @@
+"""From what a user names to the analyses that run, with the reasons why some cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vitscope.analyses.base import Analysis, create_analysis, list_analyses
+from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
+
+if TYPE_CHECKING:
+    from vitscope.data import ImageData
+    from vitscope.models import Model
+
+
+class UnlabelledError(DataError):
+    """An analysis compares predictions with labels, and there are none."""
+
+
+Wanted = Iterable["str | Analysis"] | Mapping[str, Mapping[str, Any]]
+
+
+def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Analysis]:
+    """Names, `{name: options}` (as in config.yaml) or analyses -> new analyses. None: all that run by default."""
+    chosen: list[Analysis]
+    if wanted is None:
+        chosen = [a for a in map(create_analysis, list_analyses()) if a.default]
+    elif isinstance(wanted, Mapping):
+        chosen = [create_analysis(name, **(options or {})) for name, options in wanted.items()]
+    else:
+        wanted = [wanted] if isinstance(wanted, str | Analysis) else wanted
+        chosen = [create_analysis(a) if isinstance(a, str) else a.fresh() for a in wanted]
+    if save:
+        chosen = [a for a in chosen if a.name != "save"] + [create_analysis("save", points=list(save))]
+    names = [a.name for a in chosen]
+    if "" in names:
+        raise VitscopeError(
+            f"{type(chosen[names.index('')]).__name__} has no name: decorate it with @register_analysis."
+        )
+    if doubled := sorted({n for n in names if names.count(n) > 1}):
+        raise VitscopeError(f"Analysis {doubled[0]!r} is asked for twice; its tables would overwrite each other.")
+    if not chosen:
+        raise VitscopeError(f"No analysis is asked for. Known: {', '.join(list_analyses())}.")
+    return chosen
+
+
+def start_analyses(
+    analyses: Sequence[Analysis], model: Model, data: ImageData, *, explicit: bool
+) -> tuple[list[Analysis], list[str]]:
+    """Start each for this model -> (those that run, why the others do not).
+
+    An analysis that the user named and that cannot run is an error. One that is only part of the default set is left
+    out with a remark: `vitscope analyze` of a model without a head should still show its attention.
+    """
+    running, remarks = [], []
+    for analysis in analyses:
+        try:
+            analysis.start(model)
+            if analysis.uses_labels:
+                check_classes(model, data)
+        except (UnsupportedModelError, UnlabelledError) as error:
+            if explicit:
+                raise
+            remarks.append(f"Analysis {analysis.name!r} was left out: {error}")
+            continue
+        running.append(analysis)
+    if not running:
+        raise UnsupportedModelError("No analysis can run here. " + " ".join(remarks))
+    return running, remarks
+
+
+def check_classes(model: Model, data: ImageData) -> None:
+    """Labels only mean something to a head with the same classes."""
+    if all(label < 0 for label in data.labels):
+        raise UnlabelledError(
+            f"None of the {len(data):,} images of {data.name} has a label. Put them into class folders, or leave out "
+            "what needs labels with --only attention."
+        )
+    data.check_head(model.num_classes, model.name)
+
+
+def class_remark(model: Model, data: ImageData) -> str | None:
+    """A remark where head and data have equally many classes of different names."""
+    if model.classes is None or list(model.classes) == list(data.classes) or len(model.classes) != data.num_classes:
+        return None
+    return (
+        f"The model was trained on classes called {_some(model.classes)}; those of the data are called "
+        f"{_some(data.classes)}. They are compared by number."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(str, names[:3])) + (", ..." if len(names) > 3 else "")
