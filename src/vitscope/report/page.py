@@ -1,0 +1,197 @@
+"""build_report: tables in, one offline page out. Nothing here needs a model or the data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from importlib import import_module, resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from vitscope.errors import RunError
+from vitscope.report.panel import PANELS, Finding, Panel
+from vitscope.report.sources import default_page, gather, parts_of
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from vitscope.runs import Run
+
+logger = logging.getLogger(__name__)
+LARGEST_PAGE = 3_000_000  # bytes
+# (rows of a table, images of the gallery): the first pair that keeps the page under its size is taken
+BUDGETS = ((300, 12), (100, 8), (40, 4), (20, 0))
+
+
+def build_report(
+    runs: Iterable[Run | str | Path] | Run | str | Path, out: str | Path | None = None, *, strict: bool = False
+) -> Path:
+    """Draw one offline page about one or several runs, and save its figures as SVG and PNG.
+
+    `out` is the page (a name ending in .html) or the folder for `report.html`; without it the page lies in the run's
+    folder, or in the folder that holds all of them. Figures go to `figures/` of the run, or, of several, beside the
+    page. A panel that cannot be drawn is named on the page with the reason; with `strict` its error is raised instead.
+    """
+    labelled = gather(runs)
+    page = default_page(labelled.values()) if out is None else Path(out)
+    if page.suffix.lower() not in (".html", ".htm"):
+        page = page / "report.html"
+    panels, failures = draw_panels(labelled, strict=strict)
+    own = next(iter(labelled.values())) if len(labelled) == 1 else None
+    figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures")
+    for rows, images in BUDGETS:
+        html = _render(labelled, panels, figures, [*failures, *problems], page, rows, images)
+        if len(html.encode()) <= LARGEST_PAGE:
+            break
+    else:
+        logger.warning("The report %s is larger than 3 MB: its figures have very many elements.", page)
+    from vitscope.runs import atomic_write
+
+    return atomic_write(page, html)
+
+
+def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int | None = None) -> list[Finding]:
+    """The findings of all panels, the most interesting first; `n` of them."""
+    panels, _ = draw_panels(gather(runs))
+    findings = [finding for panel in panels for finding in panel.findings]
+    return sorted(findings, key=lambda finding: -finding.interest)[:n]
+
+
+def draw_panels(runs: Mapping[str, Run], *, strict: bool = False) -> tuple[list[Panel], list[str]]:
+    """Every registered panel that has its tables, in the order of the page, and why others failed."""
+    from vitscope.report.figures import house_style
+
+    discover_panels()
+    panels, failures = [], []
+    for key, function in sorted(PANELS.items()):
+        try:
+            with house_style():
+                panel = function(runs)
+        except Exception as error:  # a half-written table must not cost the reader all other panels
+            if strict:
+                raise
+            logger.warning("The panel %r could not be drawn.", key, exc_info=True)
+            failures.append(f"The panel '{key}' could not be drawn ({type(error).__name__}: {error}).")
+            continue
+        if panel is not None:
+            panels.append(panel)
+    return sorted(panels, key=lambda panel: (panel.order, panel.key)), failures
+
+
+def discover_panels() -> None:
+    """Import every module that may hold a panel: the analyses and report/panels. A new file is a new panel."""
+    import pkgutil
+
+    for name in ("vitscope.analyses", "vitscope.report.panels"):
+        package = import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, name + "."):
+            import_module(module.name)
+
+
+def _figures(panels: list[Panel], folder: Path) -> tuple[dict[tuple[str, str], Markup], list[str]]:
+    """Inline SVGs by (panel, stem), also saved to `folder`."""
+    from vitscope.report.figures import house_style
+    from vitscope.report.svg import inline_svg, save_figure, slug, to_svg
+
+    inline, problems = {}, []
+    for panel in panels:
+        for stem, figure in panel.figures.items():
+            with house_style():
+                svg = to_svg(figure, f"{panel.key}/{stem}")
+                inline[panel.key, stem] = inline_svg(
+                    svg, f"{panel.key}-{stem}", panel.alt.get(stem) or f"Figure: {panel.title}"
+                )
+                try:
+                    save_figure(figure, folder, slug(stem), svg)
+                except RunError as error:  # the page itself may be wanted elsewhere: an archive can be read-only
+                    problems.append(f"The figure {stem!r} is on this page only: {error}")
+    return inline, problems
+
+
+def _render(
+    runs: Mapping[str, Run],
+    panels: list[Panel],
+    figures: Mapping[tuple[str, str], Markup],
+    problems: list[str],
+    page: Path,
+    rows: int,
+    images: int,
+) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    import vitscope
+    from vitscope.report import provenance
+    from vitscope.report.figures import model_styles
+    from vitscope.report.gallery import colour_tables, gallery_data
+    from vitscope.report.html_table import html_table
+    from vitscope.report.svg import CSS_VARIABLES
+
+    files = resources.files("vitscope.report")
+    style, script, template = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    gallery = gallery_data(runs, images) if images else None
+    made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
+    return environment.from_string(template).render(
+        version=vitscope.__version__,
+        style=_trusted(style),
+        script=_trusted(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        models=[
+            {"label": label, "colour": CSS_VARIABLES[look.colour], "marker": look.marker, "dash": look.dash}
+            for label, look in model_styles(runs).items()
+        ],
+        headline=provenance.headline(runs),
+        notices=[*provenance.notices(runs), *problems],
+        findings=_headlines(panels),
+        key_figures=provenance.key_figures(runs),
+        panels=[_panel(panel, figures, runs, page, rows) for panel in panels],
+        gallery=gallery,
+        gallery_json={**gallery, "colours": colour_tables()} if gallery else None,
+        made=[{**m, "skipped_table": html_table(m["skipped"], rows=rows, caption="skipped images")} for m in made],
+    )
+
+
+def _headlines(panels: list[Panel]) -> list[dict[str, str]]:
+    """One line per lens (with several models: one per model): what a panel found, and where."""
+    return [{"text": f.text, "panel": panel.key, "title": panel.title} for panel in panels for f in panel.findings]
+
+
+def _panel(
+    panel: Panel, figures: Mapping[tuple[str, str], Markup], runs: Mapping[str, Run], page: Path, rows: int
+) -> dict[str, Any]:
+    from vitscope.report.html_table import html_table
+    from vitscope.report.svg import slug
+
+    tables = []
+    for name, table in panel.tables.items():
+        links = [(label, link) for label, run in runs.items() if (link := _csv_link(run, name, page))]
+        shown = html_table(table, rows=rows, caption=f"table {name}")
+        tables.append({"name": name, "rows": len(table), "html": shown, "links": links})
+    return {
+        "id": slug(panel.key),
+        "title": panel.title,
+        "figures": [(figures[panel.key, stem], panel.captions.get(stem, "")) for stem in panel.figures],
+        "reading": panel.reading,
+        "tables": tables,
+        "protocol": panel.protocol,
+        "html": _trusted(panel.html),
+    }
+
+
+def _csv_link(run: Run, table: str, page: Path) -> str | None:
+    """Where the table lies, seen from the page."""
+    for part in parts_of(run):
+        path = part.tables_dir / f"{table}.csv"
+        if path.exists():
+            return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())
+    return None
+
+
+def _trusted(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(text)

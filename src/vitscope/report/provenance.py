@@ -1,0 +1,150 @@
+"""What the page says about its own making: headline facts, and enough to run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from vitscope.report.numbers import full, hover, memory, seconds, short
+from vitscope.report.sources import parts_of
+
+if TYPE_CHECKING:
+    from vitscope.runs import Run
+
+
+def data_of(run: Run) -> str:
+    """'imagenet (val)'"""
+    data = run.config.get("data")
+    if not isinstance(data, Mapping):
+        return str(data or "unknown data")
+    split = data.get("split")
+    return f"{data.get('name', 'unknown data')}" + (f" ({split})" if split else "")
+
+
+def images_of(run: Run) -> int | None:
+    """How many images were analysed: what the headline figures rest on, else what was chosen."""
+    counts = [figure["n"] for figure in run.summary.values() if isinstance(figure.get("n"), int)]
+    if counts:
+        return max(counts)
+    data = run.config.get("data")
+    n = data.get("n") if isinstance(data, Mapping) else None
+    return n if isinstance(n, int) else None
+
+
+def fingerprint_of(run: Run) -> str:
+    return str(run.environment.get("data_fingerprint") or "")
+
+
+def headline(runs: Mapping[str, Run]) -> list[tuple[str, str]]:
+    """Data, images, date: one value where all models agree, else one per model."""
+    return [
+        ("Data", _agree({label: data_of(run) for label, run in runs.items()})),
+        ("Images", _agree({label: _count(images_of(run)) for label, run in runs.items()})),
+        ("Date", _agree({label: run.created[:10] for label, run in runs.items()})),
+    ]
+
+
+def _count(n: int | None) -> str:
+    return "–" if n is None else short(n)
+
+
+def _agree(values: Mapping[str, str]) -> str:
+    if len(set(values.values())) == 1:
+        return next(iter(values.values()))
+    return " · ".join(f"{label}: {value}" for label, value in values.items())
+
+
+def notices(runs: Mapping[str, Run]) -> list[str]:
+    """What a reader must know before reading on: unfinished runs, models that saw different images."""
+    found = []
+    for label, run in runs.items():
+        for part in parts_of(run):
+            if part.status != "finished":
+                writer = part.writer
+                state = f"it is being written by process {writer['pid']} on {writer['host']}" if writer else (
+                    "run the same command again to complete it"
+                )  # fmt: skip
+                found.append(
+                    f"{label}: the run in {part.path.name} is unfinished ({state}). "
+                    "This page shows what is there; numbers may change and panels may be missing."
+                )
+    prints = {label: fingerprint_of(run) for label, run in runs.items()}
+    if len({p for p in prints.values() if p}) > 1:
+        found.append("The models did not see the same images (their data fingerprints differ): compare with care.")
+    return found
+
+
+def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """One row per headline figure: name, note, and a cell (markup) per model."""
+    summaries = {label: run.summary for label, run in runs.items()}
+    names = list(dict.fromkeys(name for summary in summaries.values() for name in summary))
+    rows = []
+    for name in names:
+        figures = [summary.get(name) for summary in summaries.values()]
+        known = [figure for figure in figures if figure]
+        rows.append(
+            {
+                "name": name.replace("_", " "),
+                "note": "; ".join(dict.fromkeys(str(f["note"]) for f in known if f.get("note"))),
+                "n": _agree({label: short(f["n"]) for label, f in zip(summaries, figures) if f}),
+                "cells": [hover(f["value"], str(f.get("unit", ""))) if f else Markup("–") for f in figures],
+            }
+        )
+    return rows
+
+
+def making(label: str, run: Run) -> dict[str, Any]:
+    """The section 'How this was made' of one run folder."""
+    from vitscope.runs.config import dump_yaml
+
+    environment = run.environment
+    git = environment.get("git") or {}
+    facts = [
+        ("Folder", run.path.resolve().name),
+        ("Command", environment.get("command")),
+        ("Made", f"{run.created} ({run.status})"),
+        ("Resumed", ", ".join(r.get("time", "") for r in environment.get("resumed", [])) or None),
+        ("Seed", environment.get("seed")),
+        ("Device", environment.get("device")),
+        ("Processes", environment.get("world_size")),
+        ("Data fingerprint", environment.get("data_fingerprint")),
+        ("Versions", ", ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items())),
+        ("Python, system", f"{environment.get('python')}, {environment.get('platform')}"),
+        ("Git state", _git(git) if git else None),
+    ]
+    return {
+        "label": label,
+        "facts": [(name, str(value)) for name, value in facts if value not in (None, "")],
+        "timing": [(k.replace("_", " "), *_timing(k, v)) for k, v in flat(run.timing).items()],
+        "warnings": run.warnings,
+        "skipped": run.skipped,
+        "config": dump_yaml(run.config),
+    }
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested timings as one level, 'load_seconds', 'peak_memory.rank0'."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name} ") if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def _timing(key: str, value: Any) -> tuple[str, str]:
+    """(as people read it, full value). Units are told from the key: seconds, bytes."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return str(value), ""
+    if "bytes" in key:
+        return memory(float(value)), full(value)
+    if "second" in key and "per_second" not in key:
+        return seconds(float(value)), full(value)
+    return short(value), full(value)
+
+
+def _git(git: Mapping[str, Any]) -> str:
+    changed = git.get("changed_files")
+    state = "clean" if changed == 0 else f"{changed} changed files"
+    return f"{str(git.get('commit') or 'no commit')[:12]} on {git.get('branch')}, {state}"
