@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from vitscope.models import list_models as list_models
     from vitscope.models import open_model as open_model
     from vitscope.report import build_report as build_report
+    from vitscope.runs import AnalyzeOptions as AnalyzeOptions
     from vitscope.runs import Run as Run
+    from vitscope.runs import rerun as rerun
     from vitscope.training import TrainOptions as TrainOptions
     from vitscope.training import train as train
 
@@ -41,6 +43,8 @@ _HOME = {
     "train": "vitscope.training",
     "TrainOptions": "vitscope.training",
     "Run": "vitscope.runs",
+    "AnalyzeOptions": "vitscope.runs",
+    "rerun": "vitscope.runs",
     "build_report": "vitscope.report",
     "demo": "vitscope.demo",
     "VitscopeError": "vitscope.errors",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("vitscope")
 KIND = "analyze"
+PLACES = ("model.path", "model.run_path")  # a resumed run may find the same weights (by their hash) elsewhere
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def analyze_one(
     def begin() -> bool:
         """Rank 0 alone makes or re-opens the folder -> is there anything left to do?"""
         nonlocal run
-        run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=options.command)
+        run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=options.command, free=PLACES)
         if run.status == "finished":
             return False
         check_world(run.state_dir, ranks.world)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -28,6 +29,7 @@ EXAMPLES = """\
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script `vitscope`: exits with 0, with 2 for bad input, with 130 after Ctrl-C."""
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # users need no file and line
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
@@ -40,9 +42,9 @@ def run(arguments: list[str]) -> int:
     except VitscopeError as error:
         print(error, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         hint = " The same command again goes on from here." if set(arguments[:1]) & set(RESUMABLE) else ""
-        print(f"\nStopped.{hint}", file=sys.stderr)
+        print(f"\n{stop or f'Stopped.{hint}'}", file=sys.stderr)  # the engine's own message knows more
         return 130
     except BrokenPipeError:
         # `vitscope models | head`: the reader has gone. Python flushes stdout once more at exit, so point it nowhere.

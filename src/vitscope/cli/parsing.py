@@ -1,12 +1,13 @@
-"""From words on the command line to plain values."""
+"""From words on the command line to an options dataclass."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vitscope.errors import VitscopeError
 
@@ -23,40 +24,91 @@ def parse(options: type[T], command: str, arguments: Sequence[str], examples: st
         options,
         prog=f"vitscope {command}",
         description=f"{about}\n\nexamples:\n{examples.rstrip()}",
-        args=list(arguments),
-        default=default,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        args=gather(arguments, many_valued(options)),
+        default=tyro.MISSING_NONPROP if default is None else default,
+        registry=_registry(),
     )
 
 
 def named(metavar: str) -> Any:
-    """What stands for the value in the help: `--images N` reads better than `--images {None}|INT`."""
+    """What stands for the value in the help: `--config FILE` says more than `--config PATH`."""
     return tyro.conf.arg(metavar=metavar)
 
 
-def split_commas(words: str | None) -> list[str] | None:
-    """'accuracy, attention' -> ['accuracy', 'attention']; nothing given stays None."""
-    if words is None:
-        return None
-    return [word for word in (part.strip() for part in words.split(",")) if word]
-
-
-def analysis_options(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """['attention.maps=4'] -> {'attention': {'maps': 4}}.
-
-    The analysis' own name may hold dots (`kpca.spectrum.rank=5`): the option is what follows the last one. Values are
-    read as YAML, so 4, 0.5, true, null and [1, 2] mean what they look like.
-    """
+def key_values(words: Sequence[str]) -> dict[str, Any]:
+    """['attention.maps=4'] -> {'attention.maps': 4}. Values are YAML: 4, 0.5, true, null, [1, 2] mean what they say."""
     import yaml
 
-    options: dict[str, dict[str, Any]] = {}
-    for setting in settings:
-        path, equals, value = setting.partition("=")
-        analysis, dot, option = path.strip().rpartition(".")
-        if not (equals and dot and analysis and option):
-            raise VitscopeError(f"--set takes ANALYSIS.OPTION=VALUE, such as attention.maps=4, not {setting!r}.")
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (equals and key.strip()):
+            raise VitscopeError(f"Expected NAME=VALUE, such as attention.maps=4, not {word!r}.")
         try:
-            options.setdefault(analysis, {})[option] = yaml.safe_load(value)
+            values[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise VitscopeError(f"--set {setting}: the value cannot be read ({error}).") from error
-    return options
+            raise VitscopeError(f"{word}: the value cannot be read ({' '.join(str(error).split())}).") from error
+    return values
+
+
+def many_valued(options: type) -> list[str]:
+    """The flags that take any number of words: those of tuples and mappings."""
+    flags = []
+    for name, kind in get_type_hints(options).items():
+        if any(str(k).startswith(("tuple", "collections.abc.Mapping")) for k in (kind, *get_args(kind))):
+            flags.append("--" + name.replace("_", "-"))
+    return flags
+
+
+def gather(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """['--set', 'a=1', '-x', '--set', 'b=2'] -> ['-x', '--set', 'a=1', 'b=2']: repeating a flag adds to it.
+
+    The parser would keep the last one and forget the others without a word.
+    """
+    rest: list[str] = []
+    values: dict[str, list[str]] = {}
+    target = rest
+    for word in arguments:
+        flag, equals, value = word.partition("=")
+        if word.startswith("-"):
+            target = rest
+        if flag in flags:
+            target = values.setdefault(flag, [])
+            target += [value] if equals else []
+        else:
+            target.append(word)
+    return rest + [word for flag, words in values.items() for word in (flag, *words)]
+
+
+def _registry() -> ConstructorRegistry:
+    registry = ConstructorRegistry()
+
+    @registry.primitive_rule
+    def _mapping(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        """`Mapping[str, Any]` is any number of NAME=VALUE words."""
+        if info.type_origin is not Mapping:
+            return None
+        return PrimitiveConstructorSpec(
+            nargs="*",
+            metavar="NAME=VALUE",
+            instance_from_str=key_values,
+            is_instance=lambda value: isinstance(value, Mapping),
+            str_from_instance=lambda value: [f"{key}={item}" for key, item in value.items()],
+        )
+
+    @registry.primitive_rule
+    def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+        """`int | None` reads as INT in the help; the word 'none' stands for None."""
+        kinds = [k for k in get_args(info.type) if k is not type(None)]
+        if len(kinds) != 1 or kinds[0] not in (str, int, float) or type(None) not in get_args(info.type):
+            return None
+        read: Callable[[str], Any] = kinds[0]
+        return PrimitiveConstructorSpec(
+            nargs=1,
+            metavar=kinds[0].__name__.upper(),
+            instance_from_str=lambda words: None if words[0] == "none" else read(words[0]),
+            is_instance=lambda value: value is None or isinstance(value, kinds[0]),
+            str_from_instance=lambda value: ["none" if value is None else str(value)],
+        )
+
+    return registry

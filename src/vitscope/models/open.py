@@ -75,6 +75,7 @@ def _from_name(
         _converted(module, attention)
         load_into(module, state, str(weights))
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **({"entry": entry} if entry else {})}
+        source["path"] = str(Path(weights).absolute())
     if attention is not None:
         from vitscope.attention import describe_attention
 
@@ -122,6 +123,7 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
     which = Path(weights).parent.name
     source = {"name": description["name"], "options": description.get("kwargs", {}), "run": run.name}
     source |= {"weights": f"{which}/{Path(weights).name}", "sha256": sha256(weights)}
+    source |= {"path": str(Path(weights).absolute()), "run_path": str(run.absolute())}
     if description.get("attention"):
         source["attention"] = description["attention"]
     preprocess = Preprocess.from_dict(description["preprocess"])

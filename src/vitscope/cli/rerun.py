@@ -1,0 +1,37 @@
+"""`vitscope rerun`: do a run again from the configuration that it saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from vitscope.cli.parsing import named, parse
+from vitscope.cli.results import show
+
+EXAMPLES = """\
+  vitscope rerun runs/tiny                     does it again in runs/tiny-rerun
+  vitscope rerun runs/tiny --out runs/check    ... or elsewhere
+  vitscope rerun runs/tiny --out runs/tiny     goes on with it where it was stopped
+"""
+
+
+@dataclass(frozen=True)
+class RerunOptions:
+    """Do a run again from the configuration that it saved. Refused if its data or weights have changed since."""
+
+    run: Annotated[tyro.conf.Positional[str], named("RUN")]
+    """the run folder"""
+    out: Annotated[str | None, named("DIR")] = None
+    """the new run folder; none: beside the old one, NAME-rerun"""
+    overwrite: bool = False
+    """replace what is in the new run folder"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = parse(RerunOptions, "rerun", arguments, EXAMPLES)
+    from vitscope.runs import rerun
+
+    show([rerun(options.run, options.out, overwrite=options.overwrite)])

@@ -1,0 +1,30 @@
+"""What a command prints when its runs are done: the headline figures and where the report is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vitscope.runs import Run
+
+
+def first_process() -> bool:
+    """Under torchrun all processes run the command; one of them speaks."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def show(runs: Sequence[Run]) -> None:
+    if not first_process():
+        return
+    for run in runs:
+        print(f"{run.label}: {run.path}")
+        for name, figure in run.summary.items():
+            print(f"  {name:<36} {figure['value']:>10.4g} {figure['unit']:<6} ({figure['n']:,} images)")
+        for warning in run.warnings:
+            print(f"  note: {warning}")
+    page = (runs[0].path if len(runs) == 1 else Path(os.path.commonpath([r.path for r in runs]))) / "report.html"
+    if page.exists():
+        print(f"Report: {page}")

@@ -1,0 +1,229 @@
+"""What an analysis is asked for, in plain values: typed on the command line, read from YAML, repeated from a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+from vitscope.errors import VitscopeError, suggest
+
+if TYPE_CHECKING:
+    from vitscope.data import ImageData
+    from vitscope.models import Model
+    from vitscope.runs.run import Run
+
+
+@dataclass(frozen=True)
+class AnalyzeOptions:
+    """Look inside one or more models in one pass over the data; write tables and a report.
+
+    Stopped or killed, the same command goes on where it was. Several models give one report.
+    """
+
+    models: tuple[str, ...] = ()  # timm names, with or without tag, or folders of `vitscope train`
+    weights: tuple[str, ...] = ()  # one per model: a .safetensors or .pth file, or 'random'; nothing given: timm's own
+    model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model, e.g. img_size=384
+    attention: str | None = None  # convert to another attention first, e.g. 'rpc:layers=0,iterations=4'
+    device: str = "cpu"  # cpu, cuda, cuda:1, mps
+
+    data: str = ""  # a data set's name, a folder, or package.module:function
+    split: str | None = None  # train, val, test or a folder's name; none: the held-out part
+    root: str | None = None  # the folder where a named data set lies
+    images: int | None = None  # this many, seeded and spread over the classes; none: all
+    per_class: int | None = None  # this many of each class
+    list: str | None = None  # a CSV file that names the images
+    share: float = 1.0  # of the images
+    seed: int = 0  # of every choice made at random
+    download: bool = False  # fetch a named data set that is not there
+    strict: bool = False  # stop at an unreadable image instead of leaving it out and listing it
+
+    only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
+    set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. attention.maps=4
+    save: tuple[str, ...] = ()  # points whose activations are written to disk, e.g. 'blocks.*.hook_resid_post'
+
+    out: str | None = None  # the run folder; for several models the folder of their folders; none: below runs/
+    batch_size: int = 64  # images per forward pass
+    workers: int = 0  # processes that read images; 0: this one does
+    gallery: int = 8  # images that the report shows with their maps
+    save_every: float = 60.0  # seconds between two saved states: what a kill can cost
+    report: bool = True  # write report.html
+    progress: bool = True  # show a progress bar
+    overwrite: bool = False  # replace a run of another configuration
+
+    def __post_init__(self) -> None:
+        if self.only is not None:
+            words = [self.only] if isinstance(self.only, str) else self.only
+            names = tuple(name.strip() for word in words for name in str(word).split(",") if name.strip())
+            object.__setattr__(self, "only", names)
+        for name, kind in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, Sequence) and not isinstance(value, str):
+                object.__setattr__(self, name, value := tuple(value))  # YAML has lists
+            if not _fits(value, kind):
+                raise VitscopeError(f"{name}: expected {_readable(kind)}, not {value!r}.")
+        if self.weights and len(self.weights) != len(self.models):
+            raise VitscopeError(
+                f"{len(self.weights)} weights for {len(self.models)} models: give one per model, in the same order, "
+                "or none ('random' stands for random weights)."
+            )
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], directory: Path | None = None) -> AnalyzeOptions:
+        """From a run's config.yaml, or from a file that uses the names of these options.
+
+        Relative paths of a run are meant from `directory`, where it was started.
+        """
+        resolved = isinstance(config.get("data"), Mapping)
+        values = _of_run(config, directory) if resolved else dict(config)
+        known = [f.name for f in dataclasses.fields(cls)]
+        for name in values:
+            if name not in known:
+                raise VitscopeError(f"There is no option {name!r}.{suggest(name, known)} Known: {', '.join(known)}.")
+        return cls(**values)
+
+    def load(self) -> ImageData:
+        """The images that are meant."""
+        from vitscope.data import list_datasets, load_data
+
+        if not self.data:
+            raise VitscopeError(
+                f"No data is given: --data takes a folder or one of {', '.join(list_datasets())}, "
+                "for example --data mnist5k."
+            )
+        return load_data(
+            self.data,
+            self.split,
+            root=self.root,
+            images=self.images,
+            per_class=self.per_class,
+            list_file=self.list,
+            share=self.share,
+            seed=self.seed,
+            strict=self.strict,
+            download=self.download,
+        )
+
+    def open(self) -> Sequence[Model]:
+        """The models that are meant, each with its weights."""
+        from vitscope.models import open_model
+
+        if not self.models:
+            raise VitscopeError("No model is given: name one, such as vit_tiny_patch16_224 (`vitscope models`).")
+        weights = self.weights or (None,) * len(self.models)
+        return [
+            open_model(name, file, device=self.device, seed=self.seed, attention=self.attention, **self.model_options)
+            for name, file in zip(self.models, weights)
+        ]
+
+    def analyses(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """{name: options}, or None for the default analyses with their default options."""
+        from vitscope.analyses.selection import choose_analyses
+
+        if not self.set:
+            return None if self.only is None else {name: {} for name in self.only}
+        chosen: dict[str, dict[str, Any]] = {a.name: {} for a in choose_analyses(self.only)}
+        for path, value in self.set.items():
+            name, _, option = path.rpartition(".")
+            if name not in chosen:
+                raise VitscopeError(
+                    f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as attention.maps=4, for one of the "
+                    f"analyses that run ({', '.join(chosen)}).{suggest(name, chosen)}"
+                )
+            chosen[name][option] = value
+        return chosen
+
+    def run(self, data: ImageData | None = None, models: Sequence[Model] = ()) -> Sequence[Run]:
+        """Carry it out: the one call behind `vitscope analyze`."""
+        from vitscope.analyses import analyze
+
+        data = data or self.load()
+        opened = list(models) or self.open()
+        runs = analyze(
+            opened if len(opened) > 1 else opened[0],
+            data,
+            self.analyses(),
+            self.out,
+            save=self.save,
+            report=self.report,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            workers=self.workers,
+            gallery=self.gallery,
+            save_every=self.save_every,
+            overwrite=self.overwrite,
+            progress=self.progress,
+        )
+        return runs if isinstance(runs, list) else [runs]
+
+
+def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+    """The options that lead to the configuration of a run."""
+    model, data = config["model"], config["data"]
+    analyses = dict(config["analyses"])
+    points = analyses.pop("save", {}).get("points", ())
+    weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
+    return {
+        "models": [model.get("run_path") or model["name"]],
+        "weights": [weights] if weights else [],
+        "model_options": {} if "run_path" in model else model.get("options", {}),
+        "attention": None if "run_path" in model else _attention_text(model.get("attention", [])),
+        "data": _place(data["source"], directory),
+        "split": data["split"],
+        "root": _place(data["root"], directory),
+        "images": data["images"],
+        "per_class": data["per_class"],
+        "list": _place(data["list_file"], directory),
+        "share": data["share"],
+        "seed": config["seed"],
+        "only": list(analyses),
+        "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in options.items()},
+        "save": points,
+        "batch_size": config["batch_size"],
+        "gallery": config["gallery"],
+    }
+
+
+def _attention_text(entries: Sequence[Mapping[str, Any]]) -> str | None:
+    """[{'name': 'rpc', 'layers': '0', 'lambda': 4.0}] -> 'rpc:layers=0,lambda=4.0'"""
+    texts = [
+        f"{entry['name']}:" + ",".join(f"{key}={value}" for key, value in entry.items() if key != "name")
+        for entry in entries
+    ]
+    return ";".join(texts) or None
+
+
+def _place(path: str | None, directory: Path | None) -> str | None:
+    """A relative path as it was meant where the run was started; names of data sets stay names."""
+    if path is None or directory is None or directory == Path.cwd() or not (directory / path).exists():
+        return path
+    from vitscope.data.registry import find_dataset
+
+    return path if find_dataset(path) else str(directory / path)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Is a value from YAML of the type that an option has?"""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(v, inner[0]) for v in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping)
+    if inner:  # a union
+        return any(_fits(value, k) for k in inner)
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is kind if kind in (int, bool) else isinstance(value, kind)
+
+
+def _readable(kind: Any) -> str:
+    """`tuple[str, ...] | None` -> 'a list of text or nothing'."""
+    if get_origin(kind) is tuple:
+        return f"a list of {_readable(get_args(kind)[0])}"
+    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "nothing"}
+    if kind in names:
+        return names[kind]
+    inner = get_args(kind)
+    return " or ".join(map(_readable, inner)) if inner and get_origin(kind) is not Mapping else "key: value lines"
