@@ -54,6 +54,25 @@ class AttentionModule(nn.Module):
     name: ClassVar[str] = ""
     Options: ClassVar[type] = NoOptions
 
+    options: Any
+    qkv: nn.Linear | None
+    q_proj: nn.Module | None
+    k_proj: Any
+    v_proj: Any
+    q_norm: nn.Module
+    k_norm: nn.Module
+    norm: nn.Module
+    gate: nn.Module | None
+    rel_pos: Any
+    attn_drop: nn.Dropout
+    proj: nn.Linear
+    proj_drop: nn.Module
+    q_bias: Tensor | None
+    k_bias: Tensor | None
+    v_bias: Tensor | None
+    relative_position_bias_table: Tensor | None
+    relative_position_index: Any
+
     def __init__(
         self,
         dim: int,
@@ -100,7 +119,7 @@ class AttentionModule(nn.Module):
         """Fused calls in one forward pass. The last one makes the output, and is what capture shows."""
         return 1
 
-    def create_parameters(self) -> None:  # noqa: B027
+    def create_parameters(self) -> None:
         """Parameters of the variant's own; the projections are in place when this is called."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **look: Unpack[Look]) -> Tensor:
@@ -186,7 +205,7 @@ class AttentionModule(nn.Module):
         """q, k, v (B, H, N, D) each, before norms and RoPE; q is k where queries are keys."""
         if self.qkv is None:
             k, v = self._heads(self.k_proj(x)), self._heads(self.v_proj(x))
-            return (k if self.symmetric else self._heads(self.q_proj(x))), k, v
+            return (k if self.q_proj is None else self._heads(self.q_proj(x))), k, v
         if self.v_bias is None:
             qkv = self.qkv(x)
         else:  # BEiT and EVA learn biases for queries and values and keep a zero for keys

@@ -47,14 +47,15 @@ def rpc_threshold(
     With m the mean of |K| over the visible tokens, 1/mu is 4 m (`paper`, `exact`) and mu is C / (4 m D) (`code`).
     width: C of `code`; heads times head size unless given.
     """
-    mean = mean_over_visible(k.abs(), mask, is_causal)
     if variant != "code":
-        return (4 * lambd * mean).to(k.dtype)  # keys that are all zero are no division by zero here
+        # keys that are all zero are no division by zero here
+        return (4 * lambd * mean_over_visible(k.abs(), mask, is_causal)).to(k.dtype)
     if is_causal or hides_anything(mask):
         raise VitscopeError(
             "variant='code' takes mu over all tokens, so that hidden and later tokens would be felt. "
             "With a causal or hiding mask use variant='paper' or 'exact', which take it over the visible ones."
         )
+    mean = mean_over_visible(k.abs())
     heads, _, size = k.shape[-3:]
     # Keys that are all zero: no finite threshold is reached, S is empty. The floor is the fourth root of the smallest
     # number, so that neither the quotient nor its derivative (which goes with the square) overflows.
