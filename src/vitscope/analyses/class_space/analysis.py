@@ -1,0 +1,129 @@
+"""What all class-space analyses have in common: the projector, the chosen tokens, shared readings, the control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
+
+from vitscope.analyses.base import Analysis
+from vitscope.analyses.class_space.clusters import FIELDS, Mean, cluster_sums, ratio
+from vitscope.analyses.class_space.control import beside, check_control, enlist, run_controls, shared_twin
+from vitscope.analyses.class_space.projection import Heads, Projector
+from vitscope.analyses.class_space.ranks import check_variant, ties_of
+from vitscope.analyses.class_space.sharing import Readings, release, shared_readings
+from vitscope.analyses.class_space.tokens import Selection, Tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+POINTS = ("resid_post", "attn_out", "mlp_out")
+PREFIX = "control."  # of the control's sums among ours
+
+
+class ClassSpaceAnalysis(Analysis):
+    """Subclasses implement `start_sums`, `read` and `own_tables`; here is what they share.
+
+    tokens: all, class or image - which tokens are projected. head: how a distilled model's two heads are used.
+    variant: 'exact', or 'code' for the published conventions. control: 'random' measures a random twin, too.
+    """
+
+    default = False  # asked for by name: it costs more than the forward pass itself
+    uses_labels = True
+    keys: ClassVar[Mapping[str, list[str]]] = {}  # table -> key columns, by which the control is put beside it
+
+    def __init__(
+        self,
+        tokens: Tokens = "all",
+        head: Heads = "own",
+        variant: str = "exact",
+        control: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        check_variant(variant)
+        check_control(control)
+        self.tokens, self.head, self.variant, self.control, self.seed = tokens, head, variant, control, seed
+        self._twin: ClassSpaceAnalysis | None = None  # the same analysis of the random twin
+        self._twin_model: Model | None = None
+
+    # for subclasses
+
+    def start_sums(self, model: Model) -> None:
+        raise NotImplementedError
+
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        raise NotImplementedError
+
+    # the contract
+
+    def needs(self, model: Model) -> list[str]:
+        return ["blocks.0.hook_resid_pre", *(f"blocks.*.hook_{point}" for point in POINTS)]
+
+    def start(self, model: Model) -> None:
+        self.projector = Projector(model, self.head)
+        self.selection = Selection(model.layout, self.tokens)
+        self.layout = model.layout
+        self.groups = self.selection.groups()
+        self.start_sums(model)
+        if self.control:
+            self._twin_model = shared_twin(model, self.seed)
+            self._twin = type(self)(**{**self.options(), "control": None})
+            self._twin.setting = self.setting
+            self._twin.start(self._twin_model)
+            self.sums |= {PREFIX + key: value for key, value in self._twin.sums.items()}
+
+    def begin(self) -> None:
+        self._link()
+
+    def _link(self) -> None:
+        """The twin adds to our sums: after a resume or a merge they are other tensors than before."""
+        if self._twin is not None:
+            self._twin.sums = {k.removeprefix(PREFIX): v for k, v in self.sums.items() if k.startswith(PREFIX)}
+
+    def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
+        if 0 <= block < self.layout.blocks:
+            readings = shared_readings(self.projector, self.selection, ties_of(self.variant), batch)
+            self.read(block, points, readings, batch)
+            if self._twin is not None and self._twin_model is not None:
+                enlist(self._twin_model, self._twin, batch)
+
+    def end_batch(self, batch: Batch) -> None:
+        release(batch)
+        run_controls(batch)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        self._link()
+        tables = self.own_tables()
+        if self._twin is None:
+            return tables
+        control = self._twin.own_tables()
+        return {n: beside(t, control[n], list(self.keys[n])) if n in self.keys else t for n, t in tables.items()}
+
+    # sums over clusters
+
+    def start_clusters(self, name: str, values: int, *leading: int) -> None:
+        from vitscope.analyses.base import zeros
+
+        g = len(self.groups)
+        self.sums |= {f"{name}.{f}": zeros(*leading, g) for f in ("n", "m", "mm")}
+        self.sums |= {f"{name}.{f}": zeros(*leading, values, g) for f in FIELDS}
+
+    def add_clusters(self, name: str, where: Any, values: Tensor, members: Tensor) -> None:
+        """Values (V, B, n) of tokens with group members (B, G, n), at index `where` of the leading dimensions."""
+        for field, value in cluster_sums(values, members).items():
+            self.sums[f"{name}.{field}"][where] += value
+
+    def mean_of(self, name: str, where: Any, value: int, group: int, *, share: bool = False) -> Mean | None:
+        """None where no token was seen."""
+        common = [float(self.sums[f"{name}.{f}"][where][group]) for f in ("n", "m", "mm")]
+        if common[0] == 0:
+            return None
+        return ratio(*common, *(float(self.sums[f"{name}.{f}"][where][value, group]) for f in FIELDS), share=share)

@@ -1,0 +1,102 @@
+"""Whose class does the block output carry? The top class of `resid_post` against those of its three ingredients.
+
+A token's top class after a block may be the one that the attention output says, the one that the MLP output says, the
+one the residual already had before the block, several of these, or none (it is then a true composition). These shares
+are exclusive and sum to 100 %. `variant="code"` gives the published figures instead: each match counted for itself, and
+"composition" where neither attention nor the previous block matches (the published test looks at attention twice and
+never at the MLP), which is why those bars reach far above 100 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.sharing import Readings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+SOURCES = ("attention", "mlp", "previous")  # bits 1, 2 and 4
+SHARES = ("attention", "mlp", "previous", "several", "none")
+
+
+def match_code(after: Tensor, attention: Tensor, mlp: Tensor, previous: Tensor) -> Tensor:
+    """Top classes, each (B, n) -> (B, n) int64 in 0..7: bit 1 attention, bit 2 MLP, bit 4 previous block match."""
+    return (attention == after).long() + 2 * (mlp == after).long() + 4 * (previous == after).long()
+
+
+def exclusive_shares(counts: Tensor) -> dict[str, float]:
+    """Counts of the eight match codes (8,) -> percent, summing to 100."""
+    c = counts.double() / counts.sum() * 100
+    several = c[3] + c[5] + c[6] + c[7]
+    return dict(zip(SHARES, (float(c[1]), float(c[2]), float(c[4]), float(several), float(c[0]))))
+
+
+def published_shares(counts: Tensor) -> dict[str, float]:
+    """What the published code computes from the same matches; the sum has no meaning."""
+    c = counts.double() / counts.sum() * 100
+    matches = {s: float(sum(c[i] for i in range(8) if i >> bit & 1)) for bit, s in enumerate(SOURCES)}
+    return matches | {"composition": float(c[0] + c[2])}
+
+
+@register_analysis("class_space.composition")
+class Composition(ClassSpaceAnalysis):
+    """Whose top class the block output carries: attention's, the MLP's, the previous block's, several, none."""
+
+    keys = {
+        "class_space_composition": ["block", "tokens", "source"],
+        "class_space_matches": ["block", "tokens", "attention", "mlp", "previous"],
+    }
+
+    def start_sums(self, model: Model) -> None:
+        self.sums["codes"] = zeros(self.layout.blocks, len(self.groups), 8)
+        self.sums["images"] = zeros(self.layout.blocks, len(self.groups))
+
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+        previous = readings.before(block, points).top
+        after, attention, mlp = (
+            readings.get(block, f"hook_{point}", points).top for point in ("resid_post", "attn_out", "mlp_out")
+        )
+        code = match_code(after, attention, mlp, previous)  # (B, n)
+        one_hot = torch.nn.functional.one_hot(code, 8).double()  # (B, n, 8)
+        self.sums["codes"][block] += torch.einsum("bnk,bgn->gk", one_hot, readings.members)
+        self.sums["images"][block] += (readings.members.sum(-1) > 0).double().sum(0)
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        shares_of = published_shares if self.variant == "code" else exclusive_shares
+        shares, matches = [], []
+        for block in range(self.layout.blocks):
+            for g, group in enumerate(self.groups):
+                counts = self.sums["codes"][block, g]
+                if counts.sum() == 0:
+                    continue
+                key = {"block": block, "tokens": group}
+                size = {"n_tokens": round(float(counts.sum())), "n_images": round(float(self.sums["images"][block, g]))}
+                shares += [key | {"source": s, "share": v} | size for s, v in shares_of(counts).items()]
+                for code, count in enumerate(counts.tolist()):
+                    bits = {s: bool(code >> bit & 1) for bit, s in enumerate(SOURCES)}
+                    matches.append(key | bits | {"share": 100 * count / size["n_tokens"]} | size)
+        return {"class_space_composition": pd.DataFrame(shares), "class_space_matches": pd.DataFrame(matches)}
+
+    def summary(self) -> dict[str, Figure]:
+        if self.variant == "code":
+            return {}
+        table = self.own_tables()["class_space_composition"]
+        last = table[(table["tokens"] == "image") & (table["block"] == self.layout.blocks - 1)]
+        note = "last block, image tokens, exclusive shares"
+        return {
+            f"composition_{row.source}": Figure(float(row.share), "%", int(row.n_images), note)
+            for row in last.itertuples()
+            if row.source in ("previous", "none")
+        }

@@ -1,0 +1,117 @@
+"""The random-weights control: the same architecture, the same measure, weights that know nothing.
+
+Where a figure is not far from the control's, it is a property of the architecture and not of what was learned.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from vitscope.errors import VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.analyses.base import Analysis
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+SUFFIX = "_control"
+
+
+def check_control(control: str | None) -> None:
+    if control not in (None, "random"):
+        raise VitscopeError(f"control={control!r} is not known: expected 'random' or nothing.")
+
+
+def random_twin(model: Model, seed: int = 0) -> Model:
+    """The same architecture with weights drawn as its builder draws them. The global random state is left alone.
+
+    A head that is drawn as zeros (some families) gets small random weights: zeros have no ranks.
+    """
+    from vitscope.models import Model as ModelClass
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = _rebuilt(model)
+        if module is None:
+            module = copy.deepcopy(model.module)
+            _draw(module)
+        for head in (getattr(module, "head", None), getattr(module, "head_dist", None)):
+            if isinstance(head, nn.Linear) and head.weight.detach().std() < 1e-4:
+                nn.init.trunc_normal_(head.weight, std=0.02)
+    module.eval().to(model.device)
+    source = {**model.source, "weights": f"random, seed {seed}"}
+    return ModelClass(module, f"{model.name} (random weights)", model.preprocess, source, classes=model.classes)
+
+
+def _rebuilt(model: Model) -> nn.Module | None:
+    """Built anew by timm, where the model was opened by name."""
+    import timm
+
+    if "options" not in model.source:
+        return None
+    options = {**model.source["options"], "num_classes": model.num_classes}
+    options.pop("pretrained", None)
+    return timm.create_model(str(model.source["name"]), pretrained=False, **options)
+
+
+def _draw(module: nn.Module) -> None:
+    """timm's own scheme for ViTs, in place: normal weights of deviation 0.02, zero biases, norms and scales as new."""
+    done: set[int] = set()
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            nn.init.trunc_normal_(part.weight, std=0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif "norm" in type(part).__name__.lower() and callable(getattr(part, "reset_parameters", None)):
+            part.reset_parameters()
+        else:
+            continue
+        done.update(id(p) for p in part.parameters(recurse=False))
+    for name, parameter in module.named_parameters():
+        if id(parameter) not in done and "gamma" not in name:  # LayerScale keeps the size it has
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+
+_TWINS: WeakKeyDictionary[Model, dict[int, Model]] = WeakKeyDictionary()
+SLOT = "_class_space_control"  # where analyses put their controls on a batch
+
+
+def shared_twin(model: Model, seed: int = 0) -> Model:
+    """The random twin of a model, made once."""
+    twins = _TWINS.setdefault(model, {})
+    if seed not in twins:
+        twins[seed] = random_twin(model, seed)
+    return twins[seed]
+
+
+def enlist(twin: Model, analysis: Analysis, batch: Batch) -> None:
+    """Ask for a control pass of `twin` over this batch that feeds `analysis`."""
+    waiting = vars(batch).setdefault(SLOT, {}).setdefault(id(twin), (twin, []))[1]
+    if analysis not in waiting:
+        waiting.append(analysis)
+
+
+def run_controls(batch: Batch) -> None:
+    """One extra forward pass of each twin for all analyses that asked; does nothing when it was done already."""
+    from vitscope.analyses.one_pass import OnePass
+
+    logits = batch.logits
+    for twin, analyses in vars(batch).pop(SLOT, {}).values():
+        OnePass(twin, analyses)(batch)
+        for analysis in analyses:
+            analysis.rows.clear()  # per-image rows are the model's own
+    batch.logits = logits
+
+
+def beside(table: pd.DataFrame, control: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The control's numbers as columns of their own, matched by the key columns."""
+    values = [c for c in control.columns if c not in keys]
+    renamed = control.rename(columns={c: c + SUFFIX for c in values})
+    return table.merge(renamed, on=keys, how="left", validate="one_to_one")

@@ -1,0 +1,226 @@
+"""At which block does a token know the class? Identifiability per block, point and kind of token.
+
+A point's tokens go through the model's final norm and head; r = 1 - rank/|C| says where the true class stands
+(`ranks.py`). Tables:
+
+* `class_space_identifiability`: mean of r, its quantiles, the rate of tokens with r = 1 and the share of images that
+  have at least one such token;
+* `class_space_change`: the share of tokens whose true-class logit rises, and the mean rise - at `resid_post` from the
+  previous block's output (change rate), at `attn_out` and `mlp_out` from the block's input to the projected output of
+  the layer (class-similarity change);
+* `class_space_distribution`: how r is distributed, in twenty bins;
+* `class_space_class_vs_context` (with masks): class-labelled against context tokens, image by image, with a
+  randomisation test (`permutation.py`), corrected over blocks.
+
+The embedding is there as point `resid_pre` of block 0. Intervals are over images (`clusters.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
+from vitscope.analyses.class_space.clusters import Mean
+from vitscope.analyses.class_space.permutation import group_difference, holm, image_signs, p_greater, p_two_sided
+from vitscope.analyses.class_space.projection import Heads, Reading
+from vitscope.analyses.class_space.ranks import identifiability
+from vitscope.analyses.class_space.sharing import Readings
+from vitscope.analyses.class_space.tokens import MASKED, Tokens
+from vitscope.errors import VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+STAGES = (*POINTS, "resid_pre")  # resid_pre: the embedding, at block 0 only
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+BINS = 20
+
+
+def token_values(now: Reading, before: Reading | None, classes: int) -> Tensor:
+    """(4 or 2, B, n) float64: r, whether r = 1, and with a previous reading whether and how much the logit rose."""
+    r = identifiability(now.rank.double(), classes)
+    values = [r, (now.rank == 0).double()]
+    if before is not None:
+        change = now.logit.double() - before.logit.double()
+        values += [(change > 0).double(), change]
+    return torch.stack(values)
+
+
+def rank_quantile(counts: Tensor, q: float) -> float:
+    """The q-quantile of r from counts of half ranks (2K - 1,): the smallest r that at least a share q does not exceed."""
+    by_r = counts.flip(0).cumsum(0)  # r rises as the rank falls
+    place = int((by_r >= q * by_r[-1]).to(torch.int8).argmax())
+    k = (len(counts) + 1) / 2
+    return 1 - (len(counts) - 1 - place) / 2 / k
+
+
+@register_analysis("class_space.identifiability")
+class Identifiability(ClassSpaceAnalysis):
+    """Identifiability of the true class, how it changes from block to block, and class-labelled against context tokens.
+
+    permutations: of the randomisation test.
+    """
+
+    keys = {
+        "class_space_identifiability": ["block", "point", "tokens"],
+        "class_space_change": ["block", "point", "tokens"],
+        "class_space_class_vs_context": ["block", "point", "measure"],
+    }
+
+    def __init__(
+        self,
+        tokens: Tokens = "all",
+        head: Heads = "own",
+        variant: str = "exact",
+        control: str | None = None,
+        seed: int = 0,
+        permutations: int = 999,
+    ) -> None:
+        super().__init__(tokens, head, variant, control, seed)
+        if permutations < 1:
+            raise VitscopeError(f"permutations={permutations}: the test needs at least one, 999 are usual.")
+        self.permutations = permutations
+
+    def start_sums(self, model: Model) -> None:
+        blocks, g = self.layout.blocks, len(self.groups)
+        self.start_clusters("tokens", 4, len(STAGES), blocks)
+        self.sums["any"] = zeros(len(STAGES), blocks, g)
+        self.sums["ranks"] = zeros(len(STAGES), blocks, g, 2 * self.projector.classes - 1, dtype=torch.int64)
+        if "object" in self.groups:
+            # measures: r and the rise of the logit, at each point of POINTS
+            self.sums["flips"] = zeros(self.permutations, 2, len(POINTS), blocks)
+            self.sums |= {key: zeros(2, len(POINTS), blocks) for key in ("difference", "difference_squared")}
+            self.sums["difference_n"] = zeros(1)
+
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+        before = readings.before(block, points)
+        if block == 0:
+            self._add(3, 0, before, None, readings)
+        for p, point in enumerate(POINTS):
+            values = self._add(p, block, readings.get(block, f"hook_{point}", points), before, readings)
+            if readings.masks is not None and "object" in self.groups:
+                self._compare(p, block, values, readings)
+
+    def _add(self, stage: int, block: int, now: Reading, before: Reading | None, readings: Readings) -> Tensor:
+        values = token_values(now, before, self.projector.classes)
+        padded = values if before is not None else torch.cat([values, torch.zeros_like(values)])
+        self.add_clusters("tokens", (stage, block), padded, readings.members)
+        hits = torch.einsum("bn,bgn->bg", values[1], readings.members)
+        self.sums["any"][stage, block] += (hits > 0).double().sum(0)
+        half = (2 * now.rank).long()
+        for g in range(len(self.groups)):
+            inside = half[readings.members[:, g] > 0]
+            counts = self.sums["ranks"][stage, block, g]
+            counts += torch.bincount(inside, minlength=len(counts))
+        return values
+
+    def _compare(self, p: int, block: int, values: Tensor, readings: Readings) -> None:
+        first, second = (readings.members[:, self.groups.index(g)] for g in MASKED)
+        difference, valid = group_difference(values[[0, 3]], first, second)  # (2, B)
+        signs = readings.signs(self.permutations, self.seed)  # (B, P)
+        self.sums["flips"][:, :, p, block] += (difference @ signs).T
+        self.sums["difference"][:, p, block] += difference.sum(1)
+        self.sums["difference_squared"][:, p, block] += difference.square().sum(1)
+        if p == 0 and block == 0:
+            self.sums["difference_n"] += valid.sum()
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        level, change, distribution = [], [], []
+        for s, point in enumerate(STAGES):
+            for block in range(self.layout.blocks if point != "resid_pre" else 1):
+                for g, group in enumerate(self.groups):
+                    r = self.mean_of("tokens", (s, block), 0, g)
+                    rate = self.mean_of("tokens", (s, block), 1, g, share=True)
+                    if r is None or rate is None:
+                        continue
+                    key = {"block": block, "point": point, "tokens": group}
+                    counts = self.sums["ranks"][s, block, g]
+                    some = 100 * float(self.sums["any"][s, block, g]) / r.images
+                    level.append(key | _level_row(r, rate, counts, some))
+                    distribution += [key | row for row in _bins(counts)]
+                    if point != "resid_pre":
+                        rose = self.mean_of("tokens", (s, block), 2, g, share=True)
+                        rise = self.mean_of("tokens", (s, block), 3, g)
+                        assert rose is not None and rise is not None
+                        change.append(key | _change_row(rose, rise))
+        tables = {
+            "class_space_identifiability": pd.DataFrame(level),
+            "class_space_change": pd.DataFrame(change),
+            "class_space_distribution": pd.DataFrame(distribution),
+        }
+        compared = self._comparison()
+        return tables | ({"class_space_class_vs_context": compared} if compared is not None else {})
+
+    def _comparison(self) -> pd.DataFrame | None:
+        import pandas as pd
+
+        from vitscope.analyses.accumulators import Z95
+
+        n = int(self.sums["difference_n"]) if "difference_n" in self.sums else 0
+        if n == 0:  # no masks
+            return None
+        total, squares, flips = (self.sums[k] for k in ("difference", "difference_squared", "flips"))
+        greater, two_sided = p_greater(total, flips), p_two_sided(total, flips)  # (2, 3, L)
+        rows = []
+        for m, measure in enumerate(("identifiability", "logit change")):
+            for p, point in enumerate(POINTS):
+                corrected = holm(two_sided[m, p].tolist())
+                for block in range(self.layout.blocks):
+                    mean = float(total[m, p, block]) / n
+                    spread = max(float(squares[m, p, block]) / n - mean**2, 0.0)
+                    half = Z95 * (spread / max(n - 1, 1)) ** 0.5
+                    tests = {"p_greater": float(greater[m, p, block]), "p_two_sided": float(two_sided[m, p, block])}
+                    row = {"block": block, "point": point, "measure": measure, "difference": mean}
+                    rows.append(row | {"low": mean - half, "high": mean + half} | tests | {"p_holm": corrected[block]})
+        return pd.DataFrame(rows).assign(permutations=self.permutations, n_images=n)
+
+    def summary(self) -> dict[str, Figure]:
+        table = self.own_tables()["class_space_identifiability"]
+        last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
+        figures = {}
+        for row in last.itertuples():
+            note = f"last block, {row.tokens} tokens, variant {self.variant}"
+            figures[f"identifiable_{row.tokens}"] = Figure(float(row.rate), "%", int(row.n_images), note)
+        return figures
+
+
+def _level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, float]:
+    from vitscope.analyses.accumulators import wilson
+
+    low, high = wilson(some / 100 * r.images, r.images)
+    quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}
+    return {
+        "mean": r.value, "low": max(r.low, 0.0), "high": min(r.high, 1.0), "mean_per_image": r.per_image, **quantiles,
+        "rate": 100 * rate.value, "rate_low": 100 * rate.low, "rate_high": 100 * rate.high,
+        "rate_per_image": 100 * rate.per_image,
+        "images_with": some, "images_with_low": 100 * low, "images_with_high": 100 * high,
+        "n_tokens": r.tokens, "n_images": r.images,
+    }  # fmt: skip
+
+
+def _change_row(rose: Mean, rise: Mean) -> dict[str, float]:
+    return {
+        "rate": 100 * rose.value, "rate_low": 100 * rose.low, "rate_high": 100 * rose.high,
+        "rate_per_image": 100 * rose.per_image,
+        "logit_change": rise.value, "logit_change_low": rise.low, "logit_change_high": rise.high,
+        "n_tokens": rose.tokens, "n_images": rose.images,
+    }  # fmt: skip
+
+
+def _bins(counts: Tensor) -> list[dict[str, float]]:
+    """Twenty bins of r, (from, to], from the exact counts of half ranks."""
+    k = (len(counts) + 1) / 2
+    r = 1 - torch.arange(len(counts), dtype=torch.float64) / 2 / k
+    where = ((r * BINS).ceil().long() - 1).clamp(0, BINS - 1)
+    shares = torch.zeros(BINS, dtype=torch.float64).index_add_(0, where, counts.double()) / counts.sum()
+    return [{"from": b / BINS, "to": (b + 1) / BINS, "share": 100 * share} for b, share in enumerate(shares.tolist())]

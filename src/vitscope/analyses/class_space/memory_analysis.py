@@ -1,0 +1,190 @@
+"""The streaming object of `memories.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.control import shared_twin
+from vitscope.analyses.class_space.memories import (
+    LAYERS,
+    agreement_test,
+    best_memories,
+    class_directions,
+    class_value_agreement,
+    coefficients,
+    compositionality,
+    key_value_agreement,
+    largest,
+    memory_classes,
+    value_vectors,
+)
+from vitscope.analyses.class_space.permutation import holm
+from vitscope.analyses.class_space.projection import Heads
+from vitscope.analyses.class_space.sharing import Readings
+from vitscope.analyses.class_space.tokens import Tokens
+from vitscope.errors import VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+TESTS = 9999  # sign flips of the weights' test: cheap, and needed for p < 0.05 after correction over many blocks
+
+
+@register_analysis("class_space.memories")
+class Memories(ClassSpaceAnalysis):
+    """Class-value agreement of the weights, key-value agreement rate and compositionality, for attention and MLP.
+
+    coefficients: of the MLP, 'post' (after the activation) or 'pre'; default: post, or pre for variant='code'.
+    """
+
+    keys = {
+        "class_space_memories": ["block", "layer", "tokens"],
+        "class_space_memories_by_outcome": ["block", "layer", "outcome"],
+    }
+
+    def __init__(
+        self,
+        tokens: Tokens = "all",
+        head: Heads = "own",
+        variant: str = "exact",
+        control: str | None = None,
+        seed: int = 0,
+        coefficients: str | None = None,
+    ) -> None:
+        super().__init__(tokens, head, variant, control, seed)
+        if coefficients not in (None, "post", "pre"):
+            raise VitscopeError(f"coefficients={coefficients!r} is not known: expected 'post' or 'pre'.")
+        self.coefficients = coefficients
+
+    @property
+    def activation(self) -> str:
+        return self.coefficients or ("pre" if self.variant == "code" else "post")
+
+    def needs(self, model: Model) -> list[str]:
+        inner = ["blocks.*.attn.hook_z", f"blocks.*.mlp.hook_{self.activation}"]
+        return ["blocks.*.hook_attn_out", "blocks.*.hook_mlp_out", *inner]
+
+    def start_sums(self, model: Model) -> None:
+        self.model = model
+        directions = class_directions(model, final_norm=self.variant != "code")
+        twin = shared_twin(model, self.seed)
+        twin_directions = class_directions(twin, final_norm=self.variant != "code")
+        self.best, self.top_class, self.agreement, self.agreement_control = {}, {}, {}, {}
+        for block in range(self.layout.blocks):
+            for layer in LAYERS:
+                values = value_vectors(model, block, layer)
+                if self.activation == "pre" and layer == "mlp":
+                    self._check_width(model, block, values)
+                key = block, layer
+                self.best[key] = best_memories(directions, values)  # (K, 5)
+                self.top_class[key] = memory_classes(directions, values)  # (M,)
+                self.agreement[key] = class_value_agreement(directions, values).amax(1).cpu()  # (K,)
+                random_values = value_vectors(twin, block, layer)
+                self.agreement_control[key] = class_value_agreement(twin_directions, random_values).amax(1).cpu()
+        self.start_clusters("tokens", 2, self.layout.blocks, len(LAYERS))
+        # key-value agreement of the class token, by whether the image is classified rightly: (wrong, right)
+        self.sums |= {key: zeros(self.layout.blocks, len(LAYERS), 2) for key in ("outcome_n", "outcome_hits")}
+        self._pending: dict[tuple[int, int], Tensor] = {}
+
+    @staticmethod
+    def _check_width(model: Model, block: int, values: Tensor) -> None:
+        mlp = model.module.blocks[block].mlp  # type: ignore[index, union-attr]
+        first = getattr(mlp, "fc1", None)
+        if not isinstance(first, torch.nn.Linear) or first.out_features != values.shape[1]:
+            raise VitscopeError(
+                f"{model.name} has a gated MLP: what enters its activation is not one coefficient per memory. "
+                "Use coefficients='post'."
+            )
+
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+        names = {"attn": "attn.hook_z", "mlp": f"mlp.hook_{self.activation}"}
+        for number, layer in enumerate(LAYERS):
+            value = readings.rows(points[f"blocks.{block}.{names[layer]}"])
+            weights = coefficients(self.model, block, layer, value)[:, self.selection.where]  # (B, n, M)
+            active = largest(weights)  # (B, n, 5)
+            top = readings.get(block, f"hook_{layer}_out", points).top.to(active.device)
+            agree = key_value_agreement(active, self.best[block, layer][readings.labels.to(active.device)])
+            composed = compositionality(active, self.top_class[block, layer], top)
+            values = torch.stack([agree, composed]).double().cpu()  # (2, B, n)
+            self.add_clusters("tokens", (block, number), values, readings.members)
+            if "class" in self.groups:
+                self._pending[block, number] = values[0, :, 0]
+
+    def end_batch(self, batch: Batch) -> None:
+        assert batch.logits is not None
+        known = batch.labels >= 0
+        right = (batch.logits.argmax(1).cpu() == batch.labels)[known].long()
+        outcome = torch.nn.functional.one_hot(right, 2).double()  # (B, 2)
+        for (block, number), hits in self._pending.items():
+            self.sums["outcome_n"][block, number] += outcome.sum(0)
+            self.sums["outcome_hits"][block, number] += hits @ outcome
+        self._pending.clear()
+        super().end_batch(batch)
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        rows, outcomes = [], []
+        for block in range(self.layout.blocks):
+            for number, layer in enumerate(LAYERS):
+                for g, group in enumerate(self.groups):
+                    agree = self.mean_of("tokens", (block, number), 0, g, share=True)
+                    composed = self.mean_of("tokens", (block, number), 1, g, share=True)
+                    if agree is None or composed is None:
+                        continue
+                    row = {"block": block, "layer": layer, "tokens": group}
+                    for name, mean in (("agreement", agree), ("composed", composed)):
+                        row |= {name: 100 * mean.value, f"{name}_low": 100 * mean.low, f"{name}_high": 100 * mean.high}
+                    rows.append(row | {"n_tokens": agree.tokens, "n_images": agree.images})
+                outcomes += self._by_outcome(block, number, layer)
+        tables = {"class_space_memories": pd.DataFrame(rows), "class_space_value_agreement": self._weights_table()}
+        return tables | ({"class_space_memories_by_outcome": pd.DataFrame(outcomes)} if outcomes else {})
+
+    def _by_outcome(self, block: int, number: int, layer: str) -> list[dict[str, object]]:
+        from vitscope.analyses.accumulators import wilson
+
+        rows: list[dict[str, object]] = []
+        for right, outcome in enumerate(("wrong", "right")):
+            n = float(self.sums["outcome_n"][block, number, right])
+            hits = float(self.sums["outcome_hits"][block, number, right])
+            if n:  # 0 of N right: that row is left out, the other stands
+                low, high = wilson(hits, n)
+                key = {"block": block, "layer": layer, "outcome": outcome, "agreement": 100 * hits / n}
+                rows.append(key | {"agreement_low": 100 * low, "agreement_high": 100 * high, "n_images": round(n)})
+        return rows
+
+    def _weights_table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        frames = []
+        for layer in LAYERS:
+            rows = []
+            for block in range(self.layout.blocks):
+                trained, control = self.agreement[block, layer], self.agreement_control[block, layer]
+                p = agreement_test(trained, control, TESTS, self.seed)
+                means = {"mean": float(trained.mean()), "mean_control": float(control.mean())}
+                spread = {f"q{q:02d}": float(trained.quantile(q / 100)) for q in (5, 50, 95)}
+                rows.append({"block": block, "layer": layer, **means, **spread, "p": p})
+            frames.append(pd.DataFrame(rows).assign(p_holm=holm([float(r["p"]) for r in rows])))
+        return pd.concat(frames, ignore_index=True).assign(n_classes=self.projector.classes)
+
+    def summary(self) -> dict[str, Figure]:
+        table = self.own_tables()["class_space_memories"]
+        image = table[table["tokens"] == ("image" if "image" in self.groups else "class")]
+        figures = {}
+        for layer in LAYERS:
+            best = image[image["layer"] == layer].sort_values("agreement").iloc[-1]
+            note = (
+                f"largest over blocks (block {best['block']}), {best['tokens']} tokens, coefficients {self.activation}"
+            )
+            figures[f"key_value_agreement_{layer}"] = Figure(float(best["agreement"]), "%", int(best["n_images"]), note)
+        return figures

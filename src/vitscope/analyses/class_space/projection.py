@@ -1,0 +1,148 @@
+"""Project tokens on the classes and keep three numbers of each: rank of the true class, its logit, the top class.
+
+The logits of every token on every class are the largest thing this lens touches (197 tokens x 1,000 classes x 3 points
+x 12 blocks = 28 MB per image of ViT-Tiny). They are never kept: a chunk of tokens that fits the processor's cache is
+projected, read and overwritten by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.class_space.ranks import Ties, check_finite, rank_from_difference
+from vitscope.errors import UnsupportedModelError, VitscopeError
+
+if TYPE_CHECKING:
+    from vitscope.models import Model
+
+Heads = Literal["own", "mean", "class", "distillation"]
+CHUNK = {"cpu": 2**18}  # logits at a time: 1 MB of float32 stays in the cache; elsewhere the kernel launch counts
+LARGE_CHUNK = 2**26
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is kept of projected tokens, each (B, n)."""
+
+    rank: Tensor  # of the true class: number of classes with a larger logit
+    logit: Tensor  # of the true class
+    top: Tensor  # int64: the class with the largest logit
+
+    def __getitem__(self, images: Any) -> Reading:
+        return Reading(self.rank[images], self.logit[images], self.top[images])
+
+
+@dataclass(frozen=True)
+class Head:
+    """A linear map from normalised tokens to classes."""
+
+    weight: Tensor  # (K, C)
+    bias: Tensor  # (K,)
+
+
+class Projector:
+    """A model's own way into class space, for every token: final norm, then head(s).
+
+    A distilled model has two heads. `own` (default) sends the class token through the first, the distillation token
+    through the second and all other tokens through their mean, which is what the model itself averages; `mean`,
+    `class` and `distillation` send every token through the same.
+    """
+
+    def __init__(self, model: Model, heads: Heads = "own") -> None:
+        module: Any = model.module
+        reason = model.why_no_class_space()
+        if reason:
+            raise UnsupportedModelError(f"{model.name} cannot be read in class space: {reason}.")
+        if heads not in ("own", "mean", "class", "distillation"):
+            raise VitscopeError(f"head={heads!r} is not known: expected own, mean, class or distillation.")
+        second = getattr(module, "head_dist", None)
+        if heads == "distillation" and second is None:
+            raise UnsupportedModelError(f"{model.name} has one head: head='distillation' needs a distilled model.")
+        self.classes = model.num_classes
+        self.key = (id(module), heads)  # projectors of one model and head read the same
+        self.norm: Callable[[Tensor], Tensor] = module.norm
+        if second is None:  # distilled models ignore fc_norm in their forward pass
+            self.norm = lambda x: module.fc_norm(module.norm(x))
+        first = _head(module.head)
+        if second is None:
+            parts = {0: first}
+        else:
+            other = _head(second)
+            mean = Head((first.weight + other.weight) / 2, (first.bias + other.bias) / 2)
+            same = {"mean": mean, "class": first, "distillation": other}
+            parts = {0: first, 1: other, 2: mean} if heads == "own" else {0: same[heads]}
+        self.parts = parts  # first token -> head; each holds until the next
+
+    def head_of(self, token: int) -> Head:
+        return self.parts[max(first for first in self.parts if first <= token)]
+
+    @property
+    def image_head(self) -> Head:
+        """The head of image tokens."""
+        return self.parts[max(self.parts)]
+
+    def logits(self, x: Tensor, first_token: int = 0) -> Tensor:
+        """(..., n, C) -> (..., n, K), for tokens first_token, first_token + 1, ..."""
+        normed = self.norm(x).float()
+        pieces = [
+            torch.nn.functional.linear(normed[..., start:stop, :], head.weight, head.bias)
+            for start, stop, head in self._pieces(first_token, x.shape[-2])
+        ]
+        return torch.cat(pieces, -2) if len(pieces) > 1 else pieces[0]
+
+    def read(
+        self, x: Tensor, labels: Tensor, *, first_token: int = 0, ties: Ties = "half", where: str = "some token"
+    ) -> Reading:
+        """Rank, logit and top class of (B, n, C) tokens with true classes (B,), without keeping the logits."""
+        normed = self.norm(x).float()
+        shape = normed.shape[:2]
+        rank, logit = (torch.empty(shape, device=x.device) for _ in range(2))
+        top = torch.empty(shape, dtype=torch.int64, device=x.device)
+        for start, stop, head in self._pieces(first_token, shape[1]):
+            part = normed[:, start:stop].flatten(0, 1)  # (B * m, C)
+            true = labels.to(x.device).repeat_interleave(stop - start)
+            found = _read_rows(part, true, head, ties, where)
+            for target, value in zip((rank, logit, top), found):
+                target[:, start:stop] = value.view(shape[0], stop - start)
+        return Reading(rank, logit, top)
+
+    def _pieces(self, first_token: int, n: int) -> list[tuple[int, int, Head]]:
+        """(start, stop, head) in the coordinates of the given tokens."""
+        edges = sorted(self.parts)
+        pieces = []
+        for edge, following in zip(edges, [*edges[1:], first_token + n]):
+            start, stop = max(edge, first_token) - first_token, min(following, first_token + n) - first_token
+            if stop > start:
+                pieces.append((start, stop, self.parts[edge]))
+        return pieces
+
+
+def _read_rows(x: Tensor, labels: Tensor, head: Head, ties: Ties, where: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of normalised tokens (R, C) with labels (R,) -> rank, logit, top, each (R,)."""
+    rows, classes = x.shape[0], head.weight.shape[0]
+    step = max(16, CHUNK.get(x.device.type, LARGE_CHUNK) // classes)
+    buffer = x.new_empty(min(step, rows), classes)
+    rank, logit = x.new_empty(rows), x.new_empty(rows)
+    top = torch.empty(rows, dtype=torch.int64, device=x.device)
+    weight = head.weight.t()
+    for start in range(0, rows, step):
+        stop = min(start + step, rows)
+        logits = torch.addmm(head.bias, x[start:stop], weight, out=buffer[: stop - start])  # (R', K)
+        low, high = logits.aminmax(dim=1)
+        check_finite(low, high, where)
+        true = logits.gather(1, labels[start:stop, None])  # (R', 1)
+        top[start:stop] = logits.argmax(1)
+        logit[start:stop] = true[:, 0]
+        rank[start:stop] = rank_from_difference(logits.sub_(true), ties)
+    return rank, logit, top
+
+
+def _head(linear: torch.nn.Linear) -> Head:
+    weight = linear.weight.detach().float()
+    bias = linear.bias.detach().float() if linear.bias is not None else weight.new_zeros(weight.shape[0])
+    return Head(weight, bias)

@@ -1,0 +1,98 @@
+"""One projection for all: class-space analyses of the same batch share each block's readings.
+
+Whoever comes first in a block projects a point; the others find the result. It hangs on the batch, belongs to the very
+tensor it was computed from (so that an edited or a second model never finds another's), is replaced block by block
+and removed at the end of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from vitscope.analyses.class_space.permutation import image_signs
+from vitscope.analyses.class_space.projection import Projector, Reading
+from vitscope.analyses.class_space.ranks import Ties, check_labels
+from vitscope.analyses.class_space.tokens import Selection, token_masks
+
+if TYPE_CHECKING:
+    from vitscope.data.batch import Batch
+
+SLOT = "_class_space"  # where it hangs on the batch
+
+
+class Readings:
+    """The readings of the block that is running and of the residual before it, for the labelled images of a batch."""
+
+    def __init__(self, projector: Projector, selection: Selection, ties: Ties, batch: Batch) -> None:
+        check_labels(batch.labels, projector.classes)
+        self.projector, self.selection, self.ties = projector, selection, ties
+        self.known = batch.labels >= 0  # (B,)
+        self.whole = bool(self.known.all())
+        self.labels = batch.labels[self.known]
+        self.images = batch.indices[self.known]
+        masks = token_masks(batch.masks, selection.layout.grid)
+        self.masks = masks if masks is None or self.whole else masks[self.known]  # (B, T)
+        self.members = selection.members(len(self.labels), self.masks)  # (B, G, n)
+        self._current: dict[str, tuple[Tensor, Reading]] = {}
+        self._block = -1
+        self._signs: dict[tuple[int, int], Tensor] = {}
+        self._before: Reading | None = None
+
+    def get(self, block: int, name: str, points: Mapping[str, Tensor]) -> Reading:
+        """The reading of `blocks.<block>.<name>`, e.g. `hook_attn_out`."""
+        x = points[f"blocks.{block}.{name}"]
+        self._enter(block)
+        found = self._current.get(name)
+        if found is None or found[0] is not x:
+            where = f"blocks.{block}.{name}"
+            chosen = self.rows(x)[:, self.selection.where]
+            reading = self.projector.read(
+                chosen, self.labels, first_token=self.selection.first, ties=self.ties, where=where
+            )
+            found = self._current[name] = (x, _on_cpu(reading))
+        return found[1]
+
+    def before(self, block: int, points: Mapping[str, Tensor]) -> Reading:
+        """The residual that enters the block: the previous block's output, or the embedding."""
+        if block == 0:
+            return self.get(0, "hook_resid_pre", points)
+        self._enter(block)
+        assert self._before is not None, "resid_post of the previous block was not read"
+        return self._before
+
+    def _enter(self, block: int) -> None:
+        """Let go of the block before, except for what its output said."""
+        if block != self._block:
+            last = self._current.get("hook_resid_post")
+            self._before = last[1] if last is not None and block == self._block + 1 else None
+            self._current, self._block = {}, block
+
+    def signs(self, permutations: int, seed: int) -> Tensor:
+        """The random signs of this batch's images, drawn once for all blocks and points."""
+        if (permutations, seed) not in self._signs:
+            self._signs[permutations, seed] = image_signs(self.images.tolist(), permutations, seed)
+        return self._signs[permutations, seed]
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The labelled images of a batch-first tensor."""
+        return x if self.whole else x[self.known.to(x.device)]
+
+
+def shared_readings(projector: Projector, selection: Selection, ties: Ties, batch: Batch) -> Readings:
+    """The batch's readings for these options, made on first use."""
+    slot = vars(batch).setdefault(SLOT, {})
+    key = (projector.key, selection, ties)
+    if key not in slot:
+        slot[key] = Readings(projector, selection, ties, batch)
+    return slot[key]
+
+
+def release(batch: Batch) -> None:
+    vars(batch).pop(SLOT, None)
+
+
+def _on_cpu(reading: Reading) -> Reading:
+    return Reading(reading.rank.cpu(), reading.logit.cpu(), reading.top.cpu())

@@ -1,0 +1,156 @@
+"""Memories against loops in float64."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from vitscope.analyses.class_space.memories import (
+    agreement_test,
+    class_directions,
+    class_value_agreement,
+    coefficients,
+    value_vectors,
+)
+from vitscope.analyses.class_space.memory_analysis import Memories
+from vitscope.analyses.one_pass import measure
+from vitscope.errors import VitscopeError
+
+
+@pytest.fixture(scope="module")
+def batches(model, tools):
+    return [tools["make_batch"](model, 5, seed=s) for s in range(3)]
+
+
+def oracle(model, batches, tools, code: bool):
+    """{(block, layer): (agree, composed)}, each (images, tokens), by loops over tokens."""
+    twin = tools["doubled"](model)
+    module = twin.module
+    found = {}
+    with torch.no_grad():
+        for block in range(3):
+            b = module.blocks[block]
+            for layer, weight in (("attn", b.attn.proj.weight), ("mlp", b.mlp.fc2.weight)):
+                e = module.head.weight
+                if not code:  # the final LayerNorm: gain, and no mean
+                    e = e * module.norm.weight
+                    e = e - e.mean(1, keepdim=True)
+                logits = (e @ weight).numpy()  # (classes, memories)
+                agree, composed = [], []
+                for batch in batches:
+                    _, cache = twin.run_with_cache(batch.images.double(), [f"blocks.{block}.*"])
+                    if layer == "attn":
+                        coefs = cache[f"blocks.{block}.attn.hook_z"].transpose(1, 2).flatten(2)
+                    else:
+                        coefs = cache[f"blocks.{block}.mlp.hook_{'pre' if code else 'post'}"]
+                    top = twin.to_class_space(cache[f"blocks.{block}.hook_{layer}_out"]).argmax(-1)
+                    for i, label in enumerate(batch.labels.tolist()):
+                        best = set(np.argsort(-logits[label])[:5].tolist())
+                        active = [set(np.argsort(-row)[:5].tolist()) for row in coefs[i].numpy()]
+                        agree.append([bool(a & best) for a in active])
+                        classes = [{int(logits[:, m].argmax()) for m in a} for a in active]
+                        composed.append([int(t) in c for t, c in zip(top[i], classes)])
+                found[block, layer] = np.array(agree), np.array(composed)
+    return found
+
+
+@pytest.mark.parametrize("variant", ["exact", "code"])
+def test_rates_equal_loops_over_tokens(model, tools, batches, variant):
+    analysis = Memories(variant=variant)
+    measure(model, batches, [analysis])
+    table = analysis.tables()["class_space_memories"].set_index(["block", "layer", "tokens"])
+    for (block, layer), (agree, composed) in oracle(model, batches, tools, variant == "code").items():
+        for kind, tokens in (("class", slice(0, 1)), ("image", slice(1, None))):
+            row = table.loc[block, layer, kind]
+            assert row["agreement"] == pytest.approx(100 * agree[:, tokens].mean())
+            assert row["composed"] == pytest.approx(100 * composed[:, tokens].mean())
+
+
+def test_agreement_by_outcome_splits_the_class_tokens_rate(model, batches, tools):
+    analysis = Memories()
+    measure(model, batches, [analysis])
+    table = analysis.tables()["class_space_memories_by_outcome"].set_index(["block", "layer", "outcome"])
+    right = np.concatenate([(model(b.images).argmax(1) == b.labels).numpy() for b in batches])
+    agree = oracle(model, batches, tools, False)[2, "mlp"][0][:, 0]
+    assert table.loc[2, "mlp", "wrong"]["agreement"] == pytest.approx(100 * agree[~right].mean())
+    assert table.loc[2, "mlp", "wrong"]["n_images"] == (~right).sum()
+
+
+def test_none_right_leaves_out_the_right_row_and_keeps_the_interval(model, tools):
+    batch = tools["make_batch"](model)
+    batch.labels = (model(batch.images).argmax(1) + 1) % 10
+    analysis = Memories()
+    measure(model, [batch], [analysis])
+    table = analysis.tables()["class_space_memories_by_outcome"]
+    assert set(table["outcome"]) == {"wrong"}
+    assert (table["agreement_low"] <= table["agreement"]).all()
+    assert (table["agreement_high"] > table["agreement_low"]).all()
+
+
+def test_class_value_agreement_is_the_cosine_and_leaves_the_weights_alone(model):
+    before = copy.deepcopy(model.module.state_dict())
+    directions, values = class_directions(model, final_norm=False), value_vectors(model, 1, "mlp")
+    cosines = class_value_agreement(directions, values)
+    e, w = model.module.head.weight.detach().double(), model.module.blocks[1].mlp.fc2.weight.detach().double()
+    for c, m in ((0, 0), (3, 17), (9, 100)):
+        expected = float(e[c] @ w[:, m] / (e[c].norm() * w[:, m].norm()))
+        assert float(cosines[c, m]) == pytest.approx(expected, abs=1e-7)
+    analysis = Memories(variant="code")
+    measure(model, [], [analysis])
+    table = analysis.tables()["class_space_value_agreement"].set_index(["block", "layer"])
+    assert table.loc[1, "mlp"]["mean"] == pytest.approx(float(cosines.amax(1).mean()), abs=1e-7)
+    for key, value in model.module.state_dict().items():
+        assert torch.equal(value, before[key])
+
+
+def test_the_class_direction_is_the_gradient_of_the_logit_across_the_final_norm(model, tools):
+    """d logit_c / dx at x: the direction, scaled by 1/std and without its part along x (to first order in v)."""
+    twin = tools["doubled"](model)
+    x = torch.randn(32, dtype=torch.float64, requires_grad=True)
+    gradient = torch.autograd.grad(twin.to_class_space(x)[3], x)[0]
+    direction = class_directions(model)[3].double()
+    centred = (x - x.mean()).detach()
+    unit = centred / centred.norm()
+    expected = (direction - (direction @ unit) * unit) / (x.var(unbiased=False) + 1e-6).sqrt()
+    torch.testing.assert_close(gradient, expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vit_tiny_patch16_224", {"init_values": 0.3}),  # LayerScale
+        ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "avg"}),
+        ("beit_base_patch16_224", {}),  # gamma_1
+        ("eva02_tiny_patch14_224", {"mlp_ratio": 4}),  # SwiGLU, RoPE
+    ],
+)
+def test_memories_add_up_to_what_the_layer_adds(tools, name, options):
+    """Coefficients times value vectors, plus the bias, is the point that the residual receives."""
+    model = tools["build"](name, **options)
+    batch = tools["make_batch"](model, 2)
+    points = ["blocks.1.hook_attn_out", "blocks.1.hook_mlp_out", "blocks.1.attn.hook_z", "blocks.1.mlp.hook_post"]
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.images, points)
+        block = model.module.blocks[1]
+        for layer, inner in (("attn", "attn.hook_z"), ("mlp", "mlp.hook_post")):
+            values = value_vectors(model, 1, layer)
+            built = coefficients(model, 1, layer, cache[f"blocks.1.{inner}"]) @ values.T
+            difference = cache[f"blocks.1.hook_{layer}_out"] - built  # the bias: the same for every token
+            assert block is not None
+            torch.testing.assert_close(difference, difference[:1, :1].expand_as(difference), rtol=1e-4, atol=1e-4)
+
+
+def test_test_of_the_weights_sees_a_difference_and_only_then():
+    generator = torch.Generator().manual_seed(0)
+    control = torch.rand(100, generator=generator)
+    assert agreement_test(control + 0.2, control, 999, 0) == 1 / 1000
+    assert agreement_test(torch.rand(100, generator=generator), control, 999, 0) > 0.01
+
+
+def test_gated_mlps_have_no_coefficient_before_the_activation(tools):
+    model = tools["build"]("eva02_tiny_patch14_224")
+    with pytest.raises(VitscopeError, match="coefficients='post'"):
+        measure(model, [], [Memories(variant="code")])
