@@ -64,7 +64,16 @@ def fill(run: Run, *, seed: int, blocks: int, classes: list[str], images: int = 
     paths = [f"digits/{name}/{i}.png" for i, name in enumerate(names)]
     run.write_table(
         "images",
-        pd.DataFrame({"image": shown, "path": paths, "label": shown, "class_name": names, "prediction": names}),
+        pd.DataFrame(
+            {
+                "image": shown,
+                "path": paths,
+                "label": [i % len(classes) for i in shown],
+                "class_name": names,
+                "prediction": [i % len(classes) for i in shown],
+                "predicted_name": names,
+            }
+        ),
     )
     run.images_dir.mkdir(exist_ok=True)
     for i in shown:
@@ -74,16 +83,17 @@ def fill(run: Run, *, seed: int, blocks: int, classes: list[str], images: int = 
     run.write_table("per_block", pd.DataFrame({"block": range(blocks), "value": rng.random(blocks)}))
     run.write_summary(
         {
-            "top1": Figure(93.4567891, "%", n, "95 % Wilson interval"),
-            "loss": Figure(0.21234567, "nats", n),
+            "accuracy.top1": Figure(93.4567891, "%", n, "95 % Wilson interval"),
+            "accuracy.loss": Figure(0.21234567, "nats", n),
         }
     )
-    run.write_timing({"seconds": 83.25, "images_per_second": 612.5, "peak_memory_bytes": 812_345_678})
+    timing = {"seconds": 83.25, "images_per_second": 612.5, "peak_memory_bytes": 812_345_678}
+    run.write_timing({"analyze": timing})
     run.write_skipped([Skipped(17, f"val/{HOSTILE}/broken.png", "truncated file")])
     run.log_warning(f"a tag was chosen for {HOSTILE}")
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
     """make_run('vit_tiny') -> a filled, closed, finished analysis run."""
 
@@ -114,7 +124,7 @@ def make_run(tmp_path: Path) -> MakeRun:
     return make
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_training(tmp_path: Path) -> MakeRun:
     """make_training('demo') -> a finished training run of 12 epochs."""
 

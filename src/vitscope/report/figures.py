@@ -201,25 +201,19 @@ def dots_per_block(ax: Axes, x: ArrayLike, y: ArrayLike, *, style: LineStyle, la
 
 
 def null_line(ax: Axes, y: float, text: str = "chance") -> None:
-    """Chance level: dashed and named, inside the axes on the left."""
-    ax.axhline(y, color=MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
-    _name_null(ax, y, text)
+    """Chance level, dashed. `direct_labels` (or a legend) writes its name."""
+    ax.axhline(y, color=MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1, label=text)
 
 
-def null_band(ax: Axes, low: float | np.ndarray, high: float | np.ndarray, text: str = "null", x: Any = None) -> None:
+def null_band(ax: Axes, low: ArrayLike, high: ArrayLike, text: str = "null", x: ArrayLike | None = None) -> None:
     """The range of a null: numbers for a horizontal band, arrays over `x` for one that varies."""
+    low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     if x is None:
         ax.axhspan(float(low), float(high), color=NULL, alpha=0.5, linewidth=0, zorder=0)
-        _name_null(ax, float(high), text)
+        ax.axhline(float(low + high) / 2, color=MUTED, alpha=0, label=text)  # carries the name only
     else:
-        ax.fill_between(x, low, high, color=NULL, alpha=0.5, linewidth=0, zorder=0, label=text)
-
-
-def _name_null(ax: Axes, y: float, text: str) -> None:
-    ax.annotate(
-        text, (0, y), xycoords=("axes fraction", "data"), xytext=(3, 2), textcoords="offset points",
-        color=MUTED, fontsize=7.5, va="bottom", ha="left",
-    )  # fmt: skip
+        ax.fill_between(np.asarray(x, float), low, high, color=NULL, alpha=0.5, linewidth=0, zorder=0)
+        ax.plot(np.asarray(x, float), (low + high) / 2, color=MUTED, alpha=0, label=text)
 
 
 def heat_map(
@@ -249,7 +243,7 @@ def heat_map(
         bar = fig.colorbar(mesh, ax=ax, pad=0.02, aspect=25)
         bar.outline.set_visible(False)
         bar.solids.set_edgecolor("face")  # type: ignore[union-attr]
-        bar.ax.set_title(label, fontsize=8, fontweight="normal", loc="left")
+        bar.set_label(label, fontsize=8, color=MUTED, rotation_mode="anchor", ha="center", va="top")
     return mesh
 
 
@@ -291,27 +285,44 @@ def log_axis(ax: Axes, axis: str = "y") -> None:
     target.set_minor_formatter(NullFormatter())
 
 
-def direct_labels(ax: Axes, *, least: float = 0.062) -> None:
+def ellipsis(text: str, longest: int = 24) -> str:
+    """'vit_tiny_patch16_224.augreg_in21k' -> 'vit_tiny_pat…reg_in21k': both ends tell models apart."""
+    if len(text) <= longest:
+        return text
+    keep = longest - 1
+    return f"{text[: keep - keep // 2]}…{text[len(text) - keep // 2 :]}"
+
+
+def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
     """Write each line's label at its right end, moved apart where they would overlap (`least`: in axes heights).
 
-    Call it last, when the y-limits stand. Lines without a label are left alone.
+    Call it last, when the limits stand. A line that ends well before the right edge is named where it ends. Lines
+    without a label are left alone.
     """
-    lines = [line for line in ax.get_lines() if not str(line.get_label()).startswith("_") and str(line.get_label())]
-    ends = []
-    for line in lines:
+    right = []
+    for line in ax.get_lines():
+        if not str(line.get_label()) or str(line.get_label()).startswith("_"):
+            continue
+        # to axes coordinates with the line's own transform: a null line's x is already in them
         xy = np.column_stack([np.asarray(line.get_xdata(), float), np.asarray(line.get_ydata(), float)])
-        xy = xy[np.isfinite(xy).all(axis=1)]
-        if len(xy):
-            last = xy[np.argmax(xy[:, 0])]
-            height = ax.transAxes.inverted().transform(ax.transData.transform(last))[1]
-            ends.append((float(height), line))
-    ends.sort(key=lambda end: end[0])
-    heights = _spread([height for height, _ in ends], least)
-    for height, (_, line) in zip(heights, ends):
-        ax.annotate(
-            str(line.get_label()), (1, height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
-            color=line.get_color(), fontsize=8, va="center", ha="left", annotation_clip=False,
-        )  # fmt: skip
+        xy = ax.transAxes.inverted().transform(line.get_transform().transform(xy[np.isfinite(xy).all(axis=1)]))
+        if not len(xy):
+            continue
+        x, y = xy[np.argmax(xy[:, 0])]
+        if x < 0.85:
+            _name(ax, line, float(x), float(y))
+        else:
+            right.append((float(y), line))
+    right.sort(key=lambda end: end[0])
+    for height, (_, line) in zip(_spread([y for y, _ in right], least), right):
+        _name(ax, line, 1.0, height)
+
+
+def _name(ax: Axes, line: Line2D, x: float, y: float) -> None:
+    ax.annotate(
+        ellipsis(str(line.get_label())), (x, y), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
+        color=line.get_color(), fontsize=8, va="center", ha="left", annotation_clip=False,
+    )  # fmt: skip
 
 
 def _spread(heights: list[float], least: float) -> list[float]:

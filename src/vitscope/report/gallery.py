@@ -1,8 +1,8 @@
 """The gallery: pick an image, see the same grid of maps for every block of every model.
 
 Maps come from tables `maps_<name>` (columns image, map, block, row, col, value), images from the table `images`
-(image, path, label, class_name, prediction) and RUN/images/<image>.png. A map travels as one byte per cell between the
-smallest and the largest value of its row, so that blocks can be compared by colour.
+(image, path, label, class_name, prediction, predicted_name) and RUN/images/<image>.png. A map travels as one byte per
+cell. All blocks and models share the colour scale of an image's map, so that a colour means the same in all of them.
 """
 
 from __future__ import annotations
@@ -32,60 +32,79 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
     Models that saw the same image (the same number and path) share it.
     """
     images: dict[tuple[int, str], dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = []
+    maps: list[tuple[str, str, dict[int, pd.DataFrame]]] = []  # model, kind of map, {place in images: cells}
     for label, run in runs.items():
         listed = run.table("images")
         if listed is None or not len(listed):
             continue
-        keys = {}
+        places = {}
         for record in listed.to_dict("records"):
             key = (int(record["image"]), str(record.get("path", "")))
             if key not in images:
                 picture = _thumbnail(run.images_dir / f"{key[0]}.png") if len(images) < limit else None
                 if picture is None:
                     continue
-                images[key] = {"src": picture, "path": key[1], "class": _text(record, "class_name"), "predicted": {}}
-            keys[key[0]] = list(images).index(key)
-            if predicted := _text(record, "prediction"):
+                name = _text(record, "class_name") or _number(record, "label")
+                images[key] = {"src": picture, "path": key[1], "class": name, "predicted": {}}
+            places[key[0]] = list(images).index(key)
+            if predicted := _text(record, "predicted_name") or _number(record, "prediction"):
                 images[key]["predicted"][label] = predicted
-        rows += _map_rows(run, label if len(runs) > 1 else "", keys)
-    return {"images": list(images.values()), "rows": rows} if images else None
+        maps += [(label if len(runs) > 1 else "", kind, cells) for kind, cells in _maps(run, places)]
+    if not images:
+        return None
+    return {"images": list(images.values()), "rows": _rows(maps)}
 
 
-def _map_rows(run: Run, label: str, keys: Mapping[int, int]) -> list[dict[str, Any]]:
-    rows = []
+def _maps(run: Run, places: Mapping[int, int]) -> list[tuple[str, dict[int, pd.DataFrame]]]:
+    """(kind of map, {place of the image: its cells}) of one run."""
+    found = []
     for name in run.list_tables():
         table = run.table(name) if name.startswith("maps_") else None
         if table is None or not set(MAP_COLUMNS) <= set(table.columns):
             continue
-        table = table[table["image"].isin(list(keys))]
-        for kind, maps in table.groupby("map", sort=False):
-            shown = {
-                keys[image]: encode_maps(maps[maps["image"] == image]) for image in maps["image"].unique().tolist()
-            }
+        for kind in table["map"].unique().tolist():
+            of_kind = table[table["map"] == kind]
+            shown = [image for image in of_kind["image"].unique().tolist() if image in places]
             if shown:
-                signed = bool(maps["value"].min() < 0)
-                rows.append({"model": label, "map": str(kind), "signed": signed, "images": shown})
-    return rows
+                found.append((str(kind), {places[image]: of_kind[of_kind["image"] == image] for image in shown}))
+    return found
 
 
-def encode_maps(cells: pd.DataFrame) -> dict[str, Any]:
-    """All blocks' maps of one image: size, range, and one base64 string of bytes per block.
+def _rows(maps: list[tuple[str, str, dict[int, pd.DataFrame]]]) -> list[dict[str, Any]]:
+    ranges: dict[tuple[str, int], tuple[float, float]] = {}
+    for _, kind, images in maps:
+        for place, cells in images.items():
+            low, high = ranges.get((kind, place), (0.0, 0.0))
+            ranges[kind, place] = min(low, float(cells["value"].min())), max(high, float(cells["value"].max()))
+    signed = {kind: any(low < 0 for (k, _), (low, _) in ranges.items() if k == kind) for _, kind, _ in maps}
+    return [
+        {
+            "model": model,
+            "map": kind,
+            "signed": signed[kind],
+            "images": {p: encode_maps(c, *scale(ranges[kind, p], signed[kind])) for p, c in images.items()},
+        }
+        for model, kind, images in maps
+    ]
 
-    0..255 spans [low, high]; signed maps span [-m, m], so that the middle of the colour scale is zero.
-    """
+
+def scale(span: tuple[float, float], signed: bool) -> tuple[float, float]:
+    """The ends of the colour scale: zero to the largest; for signed maps symmetric, so that its middle is zero."""
+    low, high = span
+    largest = max(-low, high)
+    return (-largest, largest) if signed else (0.0, high)
+
+
+def encode_maps(cells: pd.DataFrame, low: float, high: float) -> dict[str, Any]:
+    """All blocks' maps of one image: size, range, and one base64 string per block; bytes 0..255 span [low, high]."""
     height, width = int(cells["row"].max()) + 1, int(cells["col"].max()) + 1
-    low, high = float(cells["value"].min()), float(cells["value"].max())
-    if low < 0:
-        high = max(-low, high)
-        low = -high
     blocks = {}
     for block in sorted(cells["block"].unique().tolist()):
         part = cells[cells["block"] == block]
         grid = np.full((height, width), low)
         grid[part["row"].to_numpy(), part["col"].to_numpy()] = part["value"].to_numpy()
-        scaled = (grid - low) / (high - low) if high > low else np.zeros_like(grid)
-        blocks[int(block)] = base64.b64encode(np.rint(scaled * 255).astype(np.uint8).tobytes()).decode()
+        level = (grid - low) / (high - low) if high > low else np.zeros_like(grid)
+        blocks[int(block)] = base64.b64encode(np.rint(level * 255).astype(np.uint8).tobytes()).decode()
     return {"h": height, "w": width, "low": low, "high": high, "blocks": blocks}
 
 
@@ -123,3 +142,9 @@ def _thumbnail(path: Path) -> str | None:
 def _text(record: Mapping[Any, Any], key: str) -> str:
     value = record.get(key, "")
     return "" if value != value or value is None else str(value)
+
+
+def _number(record: Mapping[Any, Any], key: str) -> str:
+    """A class that has no name; -1 is unknown."""
+    value = record.get(key, -1)
+    return "" if str(value) in ("", "-1", "nan") else f"class {value}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -38,6 +39,11 @@ def html_table(table: pd.DataFrame, *, rows: int = 300, caption: str = "") -> Ma
         body=body,
         note=Markup('<p class="note">{}</p>').format(note) if note else "",
     )
+
+
+def breakable(text: str) -> Markup:
+    """Escaped, and allowed to break after '_', '.' and '/': model names are long and have no spaces."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_./])", text))
 
 
 def _cell(value: Any, numeric: bool) -> Markup:

@@ -80,7 +80,7 @@
   };
   addEventListener("hashchange", reveal);
   reveal();
-  addEventListener("beforeprint", () => all("details.panel").forEach((panel) => { panel.open = true; }));
+  addEventListener("beforeprint", () => all("details.panel, details.made").forEach((panel) => { panel.open = true; }));
   const contents = document.querySelector(".toc details");
   if (matchMedia("(max-width: 62rem)").matches) contents.open = false;
 
@@ -104,8 +104,8 @@
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const colours = { sequential: bytes(data.colours.sequential), diverging: bytes(data.colours.diverging) };
   const gallery = document.getElementById("gallery");
-  const stage = gallery.querySelector(".stage");
-  const [picture, overlay] = [stage.querySelector("img"), stage.querySelector("canvas")];
+  const pictures = all(".stage img", gallery);
+  const overlay = gallery.querySelector(".stage canvas");
   const bar = document.getElementById("block-slider");
   const readout = gallery.querySelector(".readout");
   const make = (tag, properties = {}, ...children) => {
@@ -147,8 +147,7 @@
   };
   const drawImage = () => {
     const shown = data.images[image];
-    picture.src = shown.src;
-    picture.alt = shown.class || shown.path;
+    for (const picture of pictures) Object.assign(picture, { src: shown.src, alt: shown.class || shown.path });
     const facts = [["Image", shown.path], ["Class", shown.class || "unknown"], ...Object.entries(shown.predicted).map(([model, name]) => [
       Object.keys(shown.predicted).length > 1 ? `Predicted by ${model}` : "Predicted", name])];
     gallery.querySelector(".about .facts").replaceChildren(...facts.map(([name, text]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: text }))));

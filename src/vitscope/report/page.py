@@ -127,12 +127,13 @@ def _render(
     from vitscope.report import provenance
     from vitscope.report.figures import model_styles
     from vitscope.report.gallery import colour_tables, gallery_data
-    from vitscope.report.html_table import html_table
+    from vitscope.report.html_table import breakable, html_table
     from vitscope.report.svg import CSS_VARIABLES
 
     files = resources.files("vitscope.report")
     style, script, template = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["breakable"] = breakable
     gallery = gallery_data(runs, images) if images else None
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
     return environment.from_string(template).render(

@@ -86,7 +86,7 @@ def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
         known = [figure for figure in figures if figure]
         rows.append(
             {
-                "name": name.replace("_", " "),
+                "name": name.replace(".", ": ").replace("_", " "),
                 "note": "; ".join(dict.fromkeys(str(f["note"]) for f in known if f.get("note"))),
                 "n": _agree({label: short(f["n"]) for label, f in zip(summaries, figures) if f}),
                 "cells": [hover(f["value"], str(f.get("unit", ""))) if f else Markup("–") for f in figures],
@@ -97,7 +97,7 @@ def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
 
 def making(label: str, run: Run) -> dict[str, Any]:
     """The section 'How this was made' of one run folder."""
-    from vitscope.runs.config import dump_yaml
+    from vitscope.runs.config import dump_yaml, flatten
 
     environment = run.environment
     git = environment.get("git") or {}
@@ -116,32 +116,27 @@ def making(label: str, run: Run) -> dict[str, Any]:
     ]
     return {
         "label": label,
+        "kind": run.kind,
         "facts": [(name, str(value)) for name, value in facts if value not in (None, "")],
-        "timing": [(k.replace("_", " "), *_timing(k, v)) for k, v in flat(run.timing).items()],
+        "timing": [timing_line(key, value) for key, value in flatten(run.timing).items()] if run.timing else [],
         "warnings": run.warnings,
         "skipped": run.skipped,
         "config": dump_yaml(run.config),
     }
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested timings as one level, 'load_seconds', 'peak_memory.rank0'."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, f"{name} ") if isinstance(value, Mapping) else {name: value}
-    return found
-
-
-def _timing(key: str, value: Any) -> tuple[str, str]:
-    """(as people read it, full value). Units are told from the key: seconds, bytes."""
+def timing_line(key: str, value: Any) -> tuple[str, str, str]:
+    """(name, as people read it, full value). The unit is told from the key: `seconds`, `peak_memory_bytes`."""
+    *context, last = key.split(".")
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return str(value), ""
-    if "bytes" in key:
-        return memory(float(value)), full(value)
-    if "second" in key and "per_second" not in key:
-        return seconds(float(value)), full(value)
-    return short(value), full(value)
+        text, exact = str(value), ""
+    elif last.endswith("bytes"):
+        last, text, exact = last.removesuffix("bytes"), memory(float(value)), f"{value} bytes"
+    elif last.endswith("seconds"):
+        last, text, exact = f"{last.removesuffix('seconds')}time", seconds(float(value)), f"{value} s"
+    else:
+        text, exact = short(value), full(value)
+    return ": ".join([*context, last.strip("_") or "size"]).replace("_", " "), text, exact
 
 
 def _git(git: Mapping[str, Any]) -> str:

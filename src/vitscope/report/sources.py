@@ -45,18 +45,34 @@ def gather(runs: Iterable[Run | str | Path] | Run | str | Path) -> dict[str, Run
     unique = list({run.path.resolve(): run for run in opened}.values())
     if not unique:
         raise RunError("A report needs at least one run folder, e.g. `vitscope report runs/NAME`.")
-    trainings = {run.path.resolve().name: run for run in unique if run.kind == "train"}
     joined: list[Run] = []
     used: set[Path] = set()
     for run in unique:
-        source = run.config.get("model")
-        training = trainings.get(str(source.get("run"))) if isinstance(source, dict) and source.get("run") else None
-        if training is not None and training is not run:
-            joined.append(ModelRuns(run, [training]))
-            used.add(training.path)
-        else:
-            joined.append(run)
+        training = _training_of(run, unique)
+        joined.append(ModelRuns(run, [training]) if training else run)
+        used |= {training.path} if training else set()
     return _label([run for run in joined if run.path not in used])
+
+
+def owner_of(run: Run, table: str) -> Run:
+    """The run that wrote a table: its configuration is the table's protocol."""
+    return next((part for part in parts_of(run) if table in part.list_tables()), run)
+
+
+def _training_of(run: Run, runs: Sequence[Run]) -> Run | None:
+    """The training run whose weights `run` looked at, if among `runs`: found by its place, else by its name."""
+    model = run.config.get("model")
+    if not isinstance(model, dict) or not model.get("run"):
+        return None
+    trainings = [other for other in runs if other.kind == "train" and other is not run]
+    for place in (
+        lambda r: str(r.path.absolute()) == model.get("run_path"),
+        lambda r: r.path.resolve().name == model["run"],
+    ):
+        found = [other for other in trainings if place(other)]
+        if len(found) == 1:
+            return found[0]
+    return None
 
 
 def _open(path: Path) -> list[Run]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from vitscope.report.html_table import breakable
 from vitscope.report.numbers import hover, percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.slider import slider
@@ -109,7 +110,7 @@ def epoch_slider(tables: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _frame(at: Mapping[str, Mapping[Any, Any]]) -> Markup:
-    heads = Markup("").join(Markup('<th scope="col" class="n">{}</th>').format(label) for label in at)
+    heads = Markup("").join(Markup('<th scope="col" class="n">{}</th>').format(breakable(label)) for label in at)
     lines = []
     for column, (name, unit) in SHOWN.items():
         if any(column in row for row in at.values()):
@@ -143,11 +144,12 @@ def _finding(label: str, table: pd.DataFrame, *, name_it: bool) -> Finding | Non
 
 
 def _protocol(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
+    from vitscope.report.sources import owner_of
     from vitscope.runs.environment import find
 
     parts = []
     for label, table in tables.items():
-        config = runs[label].config
+        config = owner_of(runs[label], "training").config
         facts = [f"{short(len(table))} epochs"]
         facts += [f"{name} {value}" for key, name in _OPTIONS.items() if (value := find(config, key)) is not None]
         parts.append((f"{label}: " if len(tables) > 1 else "") + ", ".join(facts))
