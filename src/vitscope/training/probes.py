@@ -1,0 +1,111 @@
+"""Analyses during training: the same objects as in `analyze`, on the same images every time, in rows per epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from vitscope.analyses.base import Analysis, Setting
+from vitscope.analyses.one_pass import measure
+from vitscope.analyses.ranks import Ranks
+from vitscope.analyses.selection import choose_analyses, start_analyses
+from vitscope.errors import VitscopeError
+from vitscope.training.options import TrainOptions
+from vitscope.training.setup import probe_data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.models import Model
+    from vitscope.runs import Run
+
+PREFIX = "probe_"
+BATCH = 100  # images per forward pass of a probe
+
+
+class Probes:
+    """What is watched while a model learns. Tables `probe_<table>` begin with the columns epoch and split."""
+
+    def __init__(self, options: TrainOptions, model: Model, ranks: Ranks) -> None:
+        self.options, self.model, self.ranks = options, model, ranks
+        self.data = {split: probe_data(options, split) for split in options.probe_splits if options.probe}
+        for images in self.data.values():  # what cannot be measured is refused before an hour of training
+            start_analyses(self._fresh(Setting(seed=options.seed)), model, images, explicit=True)
+
+    def due(self, epoch: int) -> bool:
+        """After `epoch` complete epochs? The untrained and the finished model always."""
+        return bool(self.data) and (epoch % self.options.probe_every == 0 or epoch == self.options.epochs)
+
+    def measure(self, epoch: int, run: Run) -> None:
+        """Analyse the model as it is now. Rows of this epoch or later, left by a killed attempt, are replaced."""
+        found: dict[str, list[pd.DataFrame]] = {}
+        for split in self.data:
+            for name, table in self._tables(split).items():
+                table.insert(0, "epoch", epoch)
+                table.insert(1, "split", split)
+                found.setdefault(name, []).append(table)
+        if self.ranks.first:
+            for name, tables in found.items():
+                _append(run, PREFIX + name, epoch, tables)
+
+    def _tables(self, split: str) -> Mapping[str, pd.DataFrame]:
+        """Every process measures its share; their sums are added up in the order of the ranks. {} on other ranks."""
+        data, ranks = self.data[split], self.ranks
+        setting = Setting(
+            classes=tuple(map(str, data.classes)),
+            gallery=frozenset(),  # maps of single images belong to `analyze`
+            images=len(data),
+            rank=ranks.rank,
+            world=ranks.world,
+            seed=self.options.seed,
+        )
+        analyses = self._fresh(setting)
+        batches = data.batches(
+            self.model.preprocess, BATCH, rank=ranks.rank, world=ranks.world, workers=self.options.workers
+        )
+        measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses))
+        everyone = gather(ranks, [analysis.sums for analysis in analyses])
+        if not ranks.first:
+            return {}
+        tables: dict[str, pd.DataFrame] = {}
+        for number, analysis in enumerate(analyses):
+            for sums in everyone[1:]:
+                other = analysis.fresh()
+                other.sums = sums[number]
+                analysis.merge(other)
+            for name, table in analysis.tables().items():
+                if name in tables:
+                    raise VitscopeError(f"Two of the probes {', '.join(self.options.probe)} write a table {name!r}.")
+                tables[name] = table.copy()
+        return tables
+
+    def _fresh(self, setting: Setting) -> list[Analysis]:
+        analyses = choose_analyses(self.options.probe)
+        for analysis in analyses:
+            analysis.setting = setting
+        return analyses
+
+
+def gather(ranks: Ranks, mine: object) -> list:
+    """What every process has, in the order of their ranks, on every process."""
+    if ranks.world == 1:
+        return [mine]
+    import torch.distributed as dist
+
+    everyone: list = [None] * ranks.world
+    dist.all_gather_object(everyone, mine, group=ranks.group)
+    return everyone
+
+
+def _forget_rows(analyses: list[Analysis]) -> None:
+    """Rows per image are for one look at a finished model; over many epochs they would pile up."""
+    for analysis in analyses:
+        analysis.rows.clear()
+
+
+def _append(run: Run, name: str, epoch: int, tables: list[pd.DataFrame]) -> None:
+    import pandas as pd
+
+    before = run.table(name)
+    kept = [] if before is None else [before[before["epoch"] < epoch]]
+    run.write_table(name, pd.concat([*kept, *tables], ignore_index=True))

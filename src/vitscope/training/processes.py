@@ -1,0 +1,84 @@
+"""One process or many: the Accelerator that fits what the user started."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from vitscope.data.randomness import derive_seed
+from vitscope.errors import VitscopeError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+PATIENCE = timedelta(hours=12)  # a process may wait that long for one that evaluates or reads slowly
+
+
+@contextmanager
+def accelerated(device: str, mixed_precision: str) -> Iterator[Accelerator]:
+    """An Accelerator over the processes that `torchrun` or `accelerate launch` started, or over this one alone.
+
+    Accelerate keeps its state in the process. What this block sets up it also clears, so that the next training may
+    use another device or precision; an Accelerator that the caller already has is left alone.
+    """
+    from accelerate import Accelerator, InitProcessGroupKwargs
+    from accelerate.state import AcceleratorState, PartialState
+
+    fresh = not PartialState._shared_state
+    # without cpu=True, Accelerate on a machine without GPU runs every process of torchrun as if it were alone
+    cpu = device == "cpu" or not _has_accelerator()
+    try:
+        accelerator = Accelerator(
+            cpu=cpu, mixed_precision=mixed_precision, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)]
+        )
+    except ValueError as error:  # another Accelerator of this process, or a precision that the hardware lacks
+        raise VitscopeError(
+            f"Accelerate cannot train on {device} with precision {mixed_precision!r}: {error}"
+        ) from error
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if accelerator.num_processes != started:
+        raise VitscopeError(
+            f"{started} processes were started, but Accelerate sees {accelerator.num_processes}: each would go alone. "
+            "Start them with `torchrun --nproc_per_node N -m vitscope train ...`."
+        )
+    try:
+        yield accelerator
+    finally:
+        accelerator.free_memory()
+        if fresh:
+            AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def _has_accelerator() -> bool:
+    return torch.accelerator.is_available()
+
+
+@contextmanager
+def preserved_randomness(device: torch.device) -> Iterator[None]:
+    """Whatever is seeded inside, the global generators of Python, NumPy and torch are as before afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [device] if device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def seed_step(seed: int, step: int, rank: int) -> None:
+    """Dropout, drop-path and mixup draw from the global generators: make those a function of (seed, step, process).
+
+    This is why a checkpoint needs no states of generators, and why a probe between two steps cannot disturb them.
+    """
+    value = derive_seed("step", seed, step, rank)
+    random.seed(value)
+    np.random.seed(value % 2**32)
+    torch.manual_seed(value)

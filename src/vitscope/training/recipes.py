@@ -1,0 +1,62 @@
+"""Recipes: options that belong together, with what they cost and what they reach. A recipe is data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitscope.errors import VitscopeError, suggest
+from vitscope.training.options import TrainOptions
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Changes to the defaults of TrainOptions."""
+
+    about: str  # one line: for what
+    cost: str  # measured, and where
+    reaches: str  # measured, on what
+    options: Mapping[str, Any]
+
+
+RECIPES: dict[str, Recipe] = {
+    "quick": Recipe(
+        about="a small ViT on 4,000 digits, as in the demo",
+        cost="",
+        reaches="",
+        options={
+            "data": "mnist5k",
+            "augment": "digits",
+            "model": "vit_tiny_patch16_224",
+            "model_options": {
+                "img_size": 28,
+                "patch_size": 4,
+                "in_chans": 1,
+                "embed_dim": 64,
+                "depth": 4,
+                "num_heads": 4,
+                "mlp_ratio": 2.0,
+            },
+            "epochs": 30,
+            "batch_size": 64,
+            "lr": 2e-3,
+            "warmup_epochs": 2.0,
+            "smoothing": 0.1,
+        },
+    ),
+}
+
+
+def list_recipes() -> list[str]:
+    return sorted(RECIPES)
+
+
+def recipe_options(name: str, **changes: Any) -> TrainOptions:
+    """The options of a recipe, with `changes`; `model_options` are changed one by one."""
+    if name not in RECIPES:
+        raise VitscopeError(f"There is no recipe {name!r}.{suggest(name, RECIPES)} Known: {', '.join(RECIPES)}.")
+    options = dict(RECIPES[name].options)
+    if "model_options" in changes:
+        changes["model_options"] = {**options.get("model_options", {}), **changes["model_options"]}
+    return TrainOptions.from_config(options, **changes)

@@ -1,0 +1,146 @@
+"""What a training starts from: the data, the model, its optimiser and schedule. Bad input is refused here, early."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from vitscope.data import ImageData, load_data, steps_per_epoch
+from vitscope.errors import DataError, VitscopeError, suggest
+from vitscope.models import Model, open_model
+from vitscope.training.options import TrainOptions
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+@dataclass(frozen=True)
+class TrainData:
+    """Images to learn from and images held out."""
+
+    train: ImageData
+    test: ImageData
+
+
+def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
+    """Both splits, checked: labelled, of the same classes, and large enough for one step."""
+    train = _load(options, "train", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
+    test = _load(options, "test", masks=False, strict=options.strict)
+    for data in (train, test):
+        if any(label < 0 for label in data.labels):
+            unknown = sum(label < 0 for label in data.labels)
+            raise DataError(f"{unknown:,} images of {data.name} ({data.split}) have no label: training needs them all.")
+    if train.num_classes < 2:
+        raise DataError(f"{train.name} has {train.num_classes} class: there is nothing to learn to tell apart.")
+    if train.classes != test.classes:
+        raise DataError(
+            f"The classes of {train.split} ({_some(train.classes)}) and {test.split} ({_some(test.classes)}) differ: "
+            "both folders must hold the same class folders."
+        )
+    if options.batch_size > len(train):
+        raise DataError(
+            f"A batch of {options.batch_size:,} images is larger than the {len(train):,} training images. "
+            f"Choose batch_size={max(1, len(train) // 10)} or less."
+        )
+    if options.batch_size % processes:
+        raise VitscopeError(
+            f"batch_size={options.batch_size} counts the images of all {processes} processes together and must be a "
+            f"multiple of {processes}, e.g. {max(1, round(options.batch_size / processes)) * processes}."
+        )
+    return TrainData(train, test)
+
+
+def probe_data(options: TrainOptions, split: str) -> ImageData:
+    """The images that probes see, the same every time: spread over the classes, with masks where the data has them."""
+    return _load(options, split, images=options.probe_images)
+
+
+def _load(options: TrainOptions, split: str, **choice: Any) -> ImageData:
+    name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
+    return load_data(options.data, name, root=options.root, share=share, seed=options.seed, **choice)
+
+
+def build_model(options: TrainOptions, data: ImageData) -> Model:
+    """A new model with random weights from the seed; its classes are those of the data.
+
+    It learns from whole pictures, centred at grey: the crop and the mean/std that timm keeps for a name belong to
+    weights that are not used here.
+    """
+    settings = {"num_classes": data.num_classes, **options.model_options}
+    if settings["num_classes"] != data.num_classes:
+        raise VitscopeError(
+            f"num_classes={settings['num_classes']} was asked for, but {data.name} has {data.num_classes} classes "
+            f"({_some(data.classes)}). Leave num_classes out: it follows the data."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that tags disagree on mean/std, of which none is used
+        model = open_model(options.model, "random", seed=options.seed, attention=options.attention or None, **settings)
+    channels = model.preprocess.input_size[0]
+    grey = (0.5,) * channels
+    recipe = replace(
+        model.preprocess, mean=grey, std=grey, crop_pct=1.0, crop_mode="center", source="trained with vitscope"
+    )
+    source = {**model.source, "options": settings}
+    return Model(model.module, options.label or options.model, recipe, source, classes=data.classes)
+
+
+def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
+    """model.json: what `open_model(run folder)` needs to build the model again."""
+    return {
+        "name": options.model,
+        "kwargs": model.source["options"],
+        "attention": options.attention or None,
+        "preprocess": model.preprocess.to_dict(),
+        "classes": model.classes,
+    }
+
+
+def resolved(options: TrainOptions, data: TrainData, model: Model, device: str) -> dict[str, Any]:
+    """config.yaml: everything that decides the weights, and the device."""
+    parameters = sum(p.numel() for p in model.module.parameters())
+    return {
+        "label": model.name,
+        "model": {**model.source, "parameters": parameters},
+        "preprocess": model.preprocess.to_dict(),
+        "data": {"name": data.train.name, "train": data.train.describe(), "test": data.test.describe()},
+        "steps_per_epoch": steps_per_epoch(len(data.train), options.batch_size),
+        "device": device,
+        "options": options.to_config(),
+    }
+
+
+def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
+    from timm.optim import create_optimizer_v2, list_optimizers
+
+    known = [str(name) for name in list_optimizers()]
+    if options.optimizer.lower() not in known:
+        raise VitscopeError(f"timm has no optimizer {options.optimizer!r}.{suggest(options.optimizer, known)}")
+    try:
+        return create_optimizer_v2(module, opt=options.optimizer, lr=options.lr, weight_decay=options.weight_decay)
+    except (ImportError, AssertionError, RuntimeError, ValueError) as error:  # needs a GPU, or another package
+        raise VitscopeError(f"The optimizer {options.optimizer!r} cannot be used here: {error}") from error
+
+
+def build_schedule(options: TrainOptions, optimizer: Optimizer, steps: int) -> Any:
+    """A timm scheduler: `schedule.step_update(step)` sets the rate of that step. It has no state to save."""
+    from timm.scheduler import create_scheduler_v2
+
+    constant = options.schedule == "constant"
+    schedule, _ = create_scheduler_v2(
+        optimizer,
+        sched="cosine" if constant else options.schedule,
+        num_epochs=options.epochs,
+        warmup_epochs=options.warmup_epochs,  # type: ignore[arg-type]  # fractions are fine: it is turned into steps
+        warmup_lr=options.warmup_lr,
+        min_lr=options.lr if constant else options.min_lr,
+        decay_rate=1.0,  # the power of 'poly'
+        step_on_epochs=False,
+        updates_per_epoch=steps,
+    )
+    return schedule
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
