@@ -17,7 +17,8 @@ EXAMPLES = """\
   vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --split val --out runs/tiny
   vitscope analyze vit_tiny_patch16_224 --weights tiny.safetensors --data path/to/imagenet --images 1000
   vitscope analyze deit_tiny_patch16_224 deit3_small_patch16_224 --data path/to/imagenet --out runs/pair
-  vitscope analyze runs/my-training --data mnist5k --only accuracy,attention --set attention.maps=4
+  vitscope analyze runs/my-training --data mnist5k --only accuracy,attention
+  vitscope analyze runs/my-training --data mnist5k --save 'blocks.*.hook_resid_post' --set save.dtype=float16
   vitscope analyze --config runs/tiny/config.yaml --batch-size 32 --out runs/tiny-32
   torchrun --nproc_per_node 2 -m vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --out runs/tiny
 """
@@ -36,4 +37,5 @@ class Words(AnalyzeOptions):
 
 
 def main(arguments: Sequence[str]) -> None:
-    show(parse_with_config(Words, "analyze", arguments, EXAMPLES).run())
+    options = parse_with_config(Words, "analyze", arguments, EXAMPLES)
+    show(options.run(command=["vitscope", "analyze", *arguments]))

@@ -36,14 +36,14 @@ def named(metavar: str) -> Any:
 
 
 def key_values(words: Sequence[str]) -> dict[str, Any]:
-    """['attention.maps=4'] -> {'attention.maps': 4}. Values are YAML: 4, 0.5, true, null, [1, 2] mean what they say."""
+    """['save.shard_mb=64'] -> {'save.shard_mb': 64}. Values are YAML: 4, 0.5, true, null, [1, 2] mean what they say."""
     import yaml
 
     values: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not (equals and key.strip()):
-            raise VitscopeError(f"Expected NAME=VALUE, such as attention.maps=4, not {word!r}.")
+            raise VitscopeError(f"Expected NAME=VALUE, such as save.dtype=float16, not {word!r}.")
         try:
             values[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as error:

@@ -39,7 +39,7 @@ def _analyze(old: Run, changes: Mapping[str, Any]) -> Run:
     _check_same(old, "data", data.describe())
     models = options.open()
     _check_same(old, "model", models[0].source)
-    return options.run(data, models)[0]
+    return options.run(data, models, command=["vitscope", "rerun", str(old.path), "--out", str(options.out)])[0]
 
 
 def _check_same(old: Run, what: str, now: Mapping[str, Any]) -> None:

