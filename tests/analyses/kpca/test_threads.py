@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from vitscope.analyses.kpca.threads import over_images, single_threaded_torch
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("images", [1, 7, 40])
+def test_chunks_come_back_in_order(images, two_threads):
+    x = torch.arange(images * 6.0).reshape(images, 3, 2, 1)
+    y = torch.arange(images)
+    found = over_images(lambda a, b: {"sum": a.sum((1, 2, 3)) + b, "same": a}, x, y)
+    assert torch.equal(found["sum"], x.sum((1, 2, 3)) + y)
+    assert torch.equal(found["same"], x)
+
+
+def test_work_runs_on_as_many_threads_as_torch_may_use_each_with_one_of_its_own(two_threads):
+    both = threading.Barrier(2, timeout=20)
+    seen = set()
+
+    def work(x):
+        if len(seen) < 2:
+            both.wait()  # passes only if two threads are here at once
+        seen.add(threading.get_ident())
+        assert torch.get_num_threads() == 1
+        assert not torch.is_grad_enabled()
+        return {"x": x}
+
+    over_images(work, torch.zeros(2, 12, 1, 1))
+    assert len(seen) == 2
+    assert torch.get_num_threads() == 2
+
+
+def test_the_number_of_threads_comes_back_after_an_error(two_threads):
+    def fail(x):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        over_images(fail, torch.zeros(4, 1, 1, 1))
+    assert torch.get_num_threads() == 2
+    with single_threaded_torch() as before:
+        assert (before, torch.get_num_threads()) == (2, 1)
