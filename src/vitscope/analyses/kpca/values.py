@@ -4,7 +4,7 @@ V^ (N, D_v) holds v^_dj = (a_dj - mean a_d) / g(k_j), a_d the unit eigenvectors 
 eigenvalue. Sarıtaş & Yıldız (ACL SRW 2025) report cosines, an optimal one-to-one matching of *tokens*, and CKA. An
 eigenvector's sign, the order and length of the columns, and the basis of a degenerate space are not determined by the
 theory, so measures that depend on them can miss an alignment that exists. `SIGN_DEPENDENT` and `SCALE_DEPENDENT` name
-them; the others are `FAIR`. A null stands beside each: what the measure gives for values that know nothing of this head.
+them; the others are `FAIR`. A null stands beside each: what it gives for values that know nothing of this head.
 """
 
 from __future__ import annotations
@@ -42,46 +42,6 @@ MEASURES = {
 FAIR = frozenset({"principal_cosine", "principal_overlap", "cca", "component"})  # see only what the theory determines
 SCALE_DEPENDENT = frozenset({"linear_cka", "kernel_cka", "procrustes"})  # see the relative lengths of V^'s columns
 SIGN_DEPENDENT = frozenset(MEASURES) - FAIR - SCALE_DEPENDENT  # see these, and the signs and order, too
-them; the others are fair. A null stands beside each: what the measure gives for values that know nothing of this head.
-"""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-
-from vitscope.analyses.kpca import alignment
-from vitscope.analyses.kpca.construct import theoretical_values, unit_scale
-from vitscope.analyses.kpca.matching import best_matching
-
-MEASURES = {
-    "cosine": "cosine of a token's two value vectors, mean over tokens",
-    "cosine_min": "its minimum over tokens",
-    "cosine_max": "its maximum over tokens",
-    "cosine_negative": "share of tokens whose cosine is negative",
-    "optimal_cosine": "cosine after the best one-to-one matching of tokens, mean",
-    "optimal_cosine_min": "its minimum",
-    "optimal_cosine_max": "its maximum",
-    "linear_cka": "linear centred kernel alignment",
-    "kernel_cka": "RBF centred kernel alignment, bandwidth: median distance",
-    "pearson": "correlation of all entries",
-    "relative_frobenius": "||V - V^|| / ||V||",
-    "euclidean": "distance of a token's two vectors, mean over tokens",
-    "l1": "L1 distance of a token's two vectors, mean over tokens",
-    "allclose": "1 if equal within rtol 1e-5, atol 1e-8",
-    "principal_cosine": "cosine of the principal angles between the column spaces, mean",
-    "principal_overlap": "squared cosine of the principal angles, mean: the share of one space inside the other",
-    "cca": "canonical correlations, mean",
-    "procrustes": "correlation after the best rotation",
-    "component": "|correlation| of components after the best one-to-one matching, mean",
-}
-SIGN_DEPENDENT = frozenset(
-    "cosine cosine_min cosine_max cosine_negative optimal_cosine optimal_cosine_min optimal_cosine_max pearson "
-    "relative_frobenius euclidean l1 allclose".split()
-)
-SCALE_DEPENDENT = SIGN_DEPENDENT | {"linear_cka", "kernel_cka", "procrustes"}  # on the columns' relative lengths
 
 
 @dataclass(frozen=True)
@@ -110,7 +70,7 @@ class Side:
 
 
 def theoretical_side(vectors: Tensor, log_g: Tensor) -> Side:
-    """V^ up to one positive factor per head. Row directions come from the vectors: they survive an underflow of 1 / g."""
+    """V^ up to one positive factor per head. Row directions are the vectors': they survive where 1 / g does not."""
     rows = alignment.unit_rows(vectors - vectors.mean(-2, keepdim=True))
     return Side.of(theoretical_values(vectors, log_g, unit_scale(log_g)), rows)
 
