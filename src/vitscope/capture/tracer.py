@@ -43,6 +43,7 @@ class Tracer:
         self.suspended = False  # an inner tracer has taken over
         self._points: dict[str, Tensor] = {}  # of the block that is running
         self._attention: int | None = None  # block whose attention module is running
+        self._calls = 0  # fused calls that it has still to make
         self._branch: tuple[int, Tensor] | None = None  # (block, attention branch) about to be added
         self._stack = ExitStack()
 
@@ -77,7 +78,7 @@ class Tracer:
         attention, mlp = block.get_submodule(row.attn), block.get_submodule(row.mlp)
         if any(block_of(n) == i and self._uses_attention(n) for n in {*self.wanted, *self.edits}):
             self._check_fused(attention, i)
-            stack.callback(attention.register_forward_pre_hook(lambda *_: self._set_attention(i)).remove)
+            stack.callback(attention.register_forward_pre_hook(lambda m, a: self._set_attention(i, m)).remove)
             # always_call: an exception inside attention must not leave the interceptor believing it still runs
             leave = attention.register_forward_hook(lambda *_: self._set_attention(None), always_call=True)
             stack.callback(leave.remove)
@@ -130,6 +131,9 @@ class Tracer:
     def _concerns(self, name: str) -> bool:
         return name in self.wanted or name in self.edits
 
+    def _concerns_every_step(self, name: str) -> bool:
+        return name in self.edits and name.endswith(("hook_attn_scores", "hook_pattern", "hook_bias"))
+
     def _visit(self, name: str, value: Tensor) -> Tensor:
         """Apply the edits of a point, note its value if it is wanted, and return it."""
         if self.suspended:
@@ -159,37 +163,44 @@ class Tracer:
                 "are read where scaled_dot_product_attention is called: set `fused_attn = True` on its attention."
             )
 
-    def _set_attention(self, block: int | None) -> None:
-        self._attention = block
+    def _set_attention(self, block: int | None, attention: nn.Module | None = None) -> None:
+        # an attention that iterates (vitscope.attention.rpc) makes several calls; the last one makes the output
+        self._attention, self._calls = block, getattr(attention, "attention_calls", 1)
 
     def attend(self, func: Callable[..., Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-        """Stand in for one call of scaled_dot_product_attention. The model's own fused call still makes the output."""
+        """Stand in for one call of scaled_dot_product_attention. The model's own fused call still makes the output.
+
+        Where an attention makes several calls, the points are those of the last one. Edits of scores, pattern and bias
+        hold in all of them: a token that is knocked out must not be seen in an earlier step either.
+        """
         prefix = f"blocks.{self._attention}.attn."
+        self._calls -= 1
+        concerns = self._concerns if self._calls <= 0 else self._concerns_every_step
         call = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args), **kwargs)
         q, k, v = (
-            self._visit(prefix + hook, call[arg]) if self._concerns(prefix + hook) else call[arg]
+            self._visit(prefix + hook, call[arg]) if concerns(prefix + hook) else call[arg]
             for hook, arg in (("hook_q", "query"), ("hook_k", "key"), ("hook_v", "value"))
         )  # each (B, H, N, D)
         pattern_name, scores_name = prefix + "hook_pattern", prefix + "hook_attn_scores"
         edited = pattern_name in self.edits or scores_name in self.edits
         bias = None
-        if edited or any(self._concerns(n) for n in (pattern_name, scores_name, prefix + "hook_bias")):
+        if edited or any(concerns(n) for n in (pattern_name, scores_name, prefix + "hook_bias")):
             bias = additive_bias(call.get("attn_mask"), call.get("is_causal", False), q, k)
-            if bias is not None and self._concerns(prefix + "hook_bias"):
+            if bias is not None and concerns(prefix + "hook_bias"):
                 bias = call["attn_mask"] = self._visit(prefix + "hook_bias", bias)
                 call["is_causal"] = False
         weights = None
-        if edited or self._concerns(pattern_name) or self._concerns(scores_name):
+        if edited or concerns(pattern_name) or concerns(scores_name):
             scores = attention_scores(q, k, bias, call.get("scale"))  # (B, H, N, N)
-            if self._concerns(scores_name):
+            if concerns(scores_name):
                 scores = self._visit(scores_name, scores)
-            if edited or self._concerns(pattern_name):
+            if edited or concerns(pattern_name):
                 weights = scores.softmax(-1)
-                if self._concerns(pattern_name):
+                if concerns(pattern_name):
                     weights = self._visit(pattern_name, weights)
         call |= {"query": q, "key": k, "value": v}
         z = weights @ v if edited and weights is not None else func(**call)  # (B, H, N, D)
-        return self._visit(prefix + "hook_z", z) if self._concerns(prefix + "hook_z") else z
+        return self._visit(prefix + "hook_z", z) if concerns(prefix + "hook_z") else z
 
     # --- the addition that makes resid_mid ------------------------------------------------------------------------
 
