@@ -1,8 +1,8 @@
-"""`--config FILE`: a file's values stand wherever the command line is silent."""
+"""`--config FILE` and `--recipe NAME`: their values stand wherever the command line is silent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -17,14 +17,22 @@ class Configurable(Protocol):
 
 
 C = TypeVar("C", bound=Configurable)
+Recipes = Callable[[str], Mapping[str, Any]]  # a recipe's name -> its options
 
 
-def parse_with_config(options: type[C], command: str, arguments: Sequence[str], examples: str) -> C:
-    """Like `parse`, with the file named by --config as default."""
+def parse_with_config(
+    options: type[C], command: str, arguments: Sequence[str], examples: str, recipes: Recipes | None = None
+) -> C:
+    """Like `parse`, with the values of the file or the recipe as defaults."""
     file = find_value(arguments, "--config")
-    if file is None or {"-h", "--help"} & set(arguments):
+    recipe = find_value(arguments, "--recipe") if recipes is not None else None
+    if {"-h", "--help"} & set(arguments) or (file is None and recipe is None):
         return parse(options, command, arguments, examples)
-    config = load_yaml(Path(file))
+    if recipes is not None and recipe is not None:
+        if file is not None:
+            raise VitscopeError("--recipe and --config both give all options: choose one of them.")
+        return parse(options, command, arguments, examples, options.from_config(recipes(recipe)))
+    config = load_yaml(Path(str(file)))
     try:
         default = options.from_config(config)
     except VitscopeError as error:

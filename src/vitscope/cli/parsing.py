@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import tyro
@@ -17,10 +19,10 @@ T = TypeVar("T")
 def parse(options: type[T], command: str, arguments: Sequence[str], examples: str, default: T | None = None) -> T:
     """An options dataclass from command-line words. Bad words end the process with 2 and the nearest option.
 
-    `default` (from a configuration file) stands wherever the words are silent.
+    `default` (from a configuration file) stands wherever the words are silent; NAME=VALUE words add to its own.
     """
     about = inspect.cleandoc(options.__doc__ or "")
-    return tyro.cli(
+    parsed = tyro.cli(
         options,
         prog=f"vitscope {command}",
         description=f"{about}\n\nexamples:\n{examples.rstrip()}",
@@ -28,6 +30,11 @@ def parse(options: type[T], command: str, arguments: Sequence[str], examples: st
         default=tyro.MISSING_NONPROP if default is None else default,
         registry=_registry(),
     )
+    if default is None:
+        return parsed
+    mappings = [f.name for f in dataclasses.fields(parsed) if isinstance(getattr(parsed, f.name), Mapping)]  # type: ignore[arg-type]
+    merged = {name: {**getattr(default, name), **getattr(parsed, name)} for name in mappings}
+    return dataclasses.replace(parsed, **merged)  # type: ignore[type-var]
 
 
 def named(metavar: str) -> Any:
@@ -98,16 +105,17 @@ def _registry() -> ConstructorRegistry:
 
     @registry.primitive_rule
     def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        """`int | None` reads as INT in the help; the word 'none' stands for None."""
-        kinds = [k for k in get_args(info.type) if k is not type(None)]
-        if len(kinds) != 1 or kinds[0] not in (str, int, float) or type(None) not in get_args(info.type):
+        """`int | None` reads as INT in the help, `str | Path` as STR; the word 'none' stands for None."""
+        kinds = [k for k in get_args(info.type) if k not in (type(None), Path)]
+        if len(kinds) != 1 or kinds[0] not in (str, int, float):
             return None
+        optional = type(None) in get_args(info.type)
         read: Callable[[str], Any] = kinds[0]
         return PrimitiveConstructorSpec(
             nargs=1,
             metavar=kinds[0].__name__.upper(),
-            instance_from_str=lambda words: None if words[0] == "none" else read(words[0]),
-            is_instance=lambda value: value is None or isinstance(value, kinds[0]),
+            instance_from_str=lambda words: None if optional and words[0] == "none" else read(words[0]),
+            is_instance=lambda value: value is None or isinstance(value, (kinds[0], Path)),
             str_from_instance=lambda value: ["none" if value is None else str(value)],
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from vitscope.errors import RunError, VitscopeError
 from vitscope.runs.config import difference
-from vitscope.runs.request import AnalyzeOptions
+from vitscope.runs.request import AnalyzeOptions, place_of
 from vitscope.runs.run import Run
 
 _PLACES = ("path", "run_path", "source", "root", "list_file")  # where things lie now may differ; what they are may not
@@ -21,31 +21,45 @@ def rerun(run: str | Path | Run, out: str | Path | None = None, *, overwrite: bo
     how: options that change no result, such as workers, device or progress.
     """
     old = run if isinstance(run, Run) else Run.open(run)
+    repeat = {"analyze": _analyze, "train": _train}.get(old.kind)
+    if repeat is None:
+        raise VitscopeError(f"{old.path} is a run of kind {old.kind!r}, which cannot be made from its configuration.")
     place = str(out) if out is not None else f"{old.path}-rerun"
-    if old.kind == "analyze":
-        return _analyze(old, dict(out=place, overwrite=overwrite, **how))
-    if old.kind == "train":
-        from vitscope.training import TrainOptions, train
-
-        return train(TrainOptions.from_config(old.config["options"], out=place, overwrite=overwrite, **how))
-    raise VitscopeError(f"{old.path} is a run of kind {old.kind!r}, which cannot be repeated from its configuration.")
+    command = ["vitscope", "rerun", str(old.path), "--out", place]
+    return repeat(old, command, {"out": place, "overwrite": overwrite, **how})
 
 
-def _analyze(old: Run, changes: Mapping[str, Any]) -> Run:
-    directory = old.environment.get("directory")
-    options = AnalyzeOptions.from_config(old.config, Path(directory) if directory else None)
-    options = dataclasses.replace(options, **changes)
+def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
+    options = dataclasses.replace(AnalyzeOptions.from_config(old.config, _started_in(old)), **changes)
     data = options.load()
-    _check_same(old, "data", data.describe())
+    _check_same(old, "data", old.config["data"], data.describe())
     models = options.open()
-    _check_same(old, "model", models[0].source)
-    return options.run(data, models, command=["vitscope", "rerun", str(old.path), "--out", str(options.out)])[0]
+    _check_same(old, "model", old.config["model"], models[0].source)
+    return options.run(data, models, command=command)[0]
 
 
-def _check_same(old: Run, what: str, now: Mapping[str, Any]) -> None:
-    if lines := difference(old.config[what], now, _PLACES):
+def _train(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
+    from vitscope.training import TrainOptions, train
+    from vitscope.training.setup import open_data
+
+    saved, directory = dict(old.config["options"]), _started_in(old)
+    saved |= {name: place_of(saved[name], directory) for name in ("data", "root")}
+    options = TrainOptions.from_config(saved, **changes)
+    data = open_data(options)
+    for part, images in (("train", data.train), ("test", data.test)):
+        _check_same(old, f"{part} data", old.config["data"][part], images.describe())
+    return train(options, command=command)
+
+
+def _started_in(run: Run) -> Path | None:
+    directory = run.environment.get("directory")
+    return Path(directory) if directory else None
+
+
+def _check_same(run: Run, what: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if lines := difference(then, now, _PLACES):
         raise RunError(
-            f"The {what} is not what it was in {old.path} (then -> now):\n"
+            f"The {what} of {run.path} is not what it was (then -> now):\n"
             + "\n".join(f"  {line}" for line in lines)
-            + f"\nTo take it as it is now: vitscope analyze --config {old.path / 'config.yaml'} --out FOLDER."
+            + f"\nTo take it as it is now: vitscope {run.kind} --config {run.path / 'config.yaml'} --out FOLDER."
         )

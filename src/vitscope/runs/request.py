@@ -174,12 +174,12 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "weights": [weights] if weights else [],
         "model_options": {} if "run_path" in model else model.get("options", {}),
         "attention": None if "run_path" in model else _attention_text(model.get("attention", [])),
-        "data": _place(data["source"], directory),
+        "data": place_of(data["source"], directory),
         "split": data["split"],
-        "root": _place(data["root"], directory),
+        "root": place_of(data["root"], directory),
         "images": data["images"],
         "per_class": data["per_class"],
-        "list": _place(data["list_file"], directory),
+        "list": place_of(data["list_file"], directory),
         "share": data["share"],
         "seed": config["seed"],
         "only": list(analyses),
@@ -198,7 +198,7 @@ def _attention_text(entries: Sequence[Mapping[str, Any]]) -> str | None:
     return ";".join(texts) or None
 
 
-def _place(path: str | None, directory: Path | None) -> str | None:
+def place_of(path: str | None, directory: Path | None) -> str | None:
     """A relative path as it was meant where the run was started; names of data sets stay names."""
     if path is None or directory is None or directory == Path.cwd() or not (directory / path).exists():
         return path

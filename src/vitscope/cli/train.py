@@ -1,0 +1,45 @@
+"""`vitscope train`: train a ViT, with analyses along the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from vitscope.cli.configuration import parse_with_config
+from vitscope.cli.parsing import named
+from vitscope.cli.results import first_process, show
+from vitscope.report import build_report
+from vitscope.training import TrainOptions, recipe_options, train
+
+EXAMPLES = """\
+  vitscope train --recipe quick --out runs/digits
+  vitscope train --recipe quick --epochs 5 --model-options depth=2 --probe attention --out runs/short
+  vitscope train --config runs/digits/config.yaml --seed 1 --out runs/digits-1
+  vitscope train --data path/to/pictures --model vit_small_patch16_224 --epochs 50 --augment flip --out runs/mine
+  torchrun --nproc_per_node 2 -m vitscope train --recipe quick --out runs/two
+"""
+
+
+@dataclass(frozen=True)
+class Words(TrainOptions):
+    """Train a ViT. The same command again resumes it exactly; `vitscope analyze OUT` then looks inside."""
+
+    recipe: Annotated[str | None, named("NAME")] = None
+    """options that belong together, such as 'quick'; what else is typed here wins"""
+    config: Annotated[str | None, named("FILE")] = None
+    """YAML with the names of these options, or a training run's config.yaml; what else is typed here wins"""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **changes: Any) -> Words:
+        saved = config.get("options", config)  # a run's own file has more than the options
+        return super().from_config(saved, **changes)  # type: ignore[return-value]
+
+
+def main(arguments: Sequence[str]) -> None:
+    words = parse_with_config(Words, "train", arguments, EXAMPLES, lambda name: recipe_options(name).to_config())
+    options = TrainOptions(**{f.name: getattr(words, f.name) for f in fields(TrainOptions)})
+    run = train(options, command=["vitscope", "train", *arguments])
+    if first_process():
+        build_report(run)
+    show([run])
