@@ -8,8 +8,8 @@ from vitscope.analyses.class_space.clusters import FIELDS, cluster_sums, ratio
 
 def summed(values: torch.Tensor, members: torch.Tensor, share: bool = False, group: int = 0):
     sums = cluster_sums(values, members)
-    common = [float(sums[f][group]) for f in ("n", "m", "mm")]
-    return ratio(*common, *(float(sums[f][0, group]) for f in FIELDS), share=share)
+    numbers = {f: float(sums[f][group]) for f in ("n", "m", "mm")} | {f: float(sums[f][0, group]) for f in FIELDS}
+    return ratio(numbers, share=share)
 
 
 def test_the_standard_error_is_that_of_resampled_images_and_not_of_tokens():

@@ -51,5 +51,5 @@ def test_a_non_finite_logit_is_an_error_and_not_rank_zero(bad: float):
 
 def test_labels_outside_the_head_are_refused_and_unknown_ones_pass():
     check_labels(torch.tensor([-1, 9]), 10)
-    with pytest.raises(DataError, match="class number 10.*0 to 9"):
+    with pytest.raises(DataError, match=r"class number 10.*0 to 9"):
         check_labels(torch.tensor([3, 10]), 10)

@@ -42,14 +42,17 @@ class ClassSpaceAnalysis(Analysis):
         head: Heads = "own",
         variant: str = "exact",
         control: str | None = None,
-        seed: int = 0,
     ) -> None:
         super().__init__()
         check_variant(variant)
         check_control(control)
-        self.tokens, self.head, self.variant, self.control, self.seed = tokens, head, variant, control, seed
+        self.tokens, self.head, self.variant, self.control = tokens, head, variant, control
         self._twin: ClassSpaceAnalysis | None = None  # the same analysis of the random twin
         self._twin_model: Model | None = None
+
+    @property
+    def seed(self) -> int:
+        return self.setting.seed
 
     # for subclasses
 
@@ -123,7 +126,8 @@ class ClassSpaceAnalysis(Analysis):
 
     def mean_of(self, name: str, where: Any, value: int, group: int, *, share: bool = False) -> Mean | None:
         """None where no token was seen."""
-        common = [float(self.sums[f"{name}.{f}"][where][group]) for f in ("n", "m", "mm")]
-        if common[0] == 0:
+        sums = {f: float(self.sums[f"{name}.{f}"][where][group]) for f in ("n", "m", "mm")}
+        if sums["n"] == 0:
             return None
-        return ratio(*common, *(float(self.sums[f"{name}.{f}"][where][value, group]) for f in FIELDS), share=share)
+        sums |= {f: float(self.sums[f"{name}.{f}"][where][value, group]) for f in FIELDS}
+        return ratio(sums, share=share)

@@ -11,6 +11,7 @@ All that is needed adds up over images: n, sum m, sum m^2, and for each value su
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -46,19 +47,20 @@ class Mean:
     images: int
 
 
-def ratio(n: float, m: float, mm: float, y: float, yy: float, ym: float, mean: float, share: bool = False) -> Mean:
-    """One value of one group from its sums. `share`: the value is 0 or 1 and gets Wilson's interval.
+def ratio(sums: Mapping[str, float], *, share: bool = False) -> Mean:
+    """One value of one group from its sums n, m, mm, y, yy, ym, mean. `share`: it is 0 or 1 and gets Wilson's interval.
 
     Wilson's interval is taken with the number of independent tokens that would have the same standard error, so that
     it is right for one token per image, allows for the likeness of tokens within an image, and stays defined at 0 %.
     A single image says nothing about the spread between images: a share then has Wilson's interval for one observation.
     """
-    r = y / m
-    residual = max(yy - 2 * r * ym + r * r * mm, 0.0)
+    n, m = sums["n"], sums["m"]
+    r = sums["y"] / m
+    residual = max(sums["yy"] - 2 * r * sums["ym"] + r * r * sums["mm"], 0.0)
     variance = n / (n - 1) * residual / m**2 if n > 1 else 0.0
     if share:
         effective = min(max(r * (1 - r) / variance, 1.0), m) if variance > 0 else n
         low, high = wilson(min(max(r, 0.0), 1.0) * effective, effective)
     else:
         low, high = r - Z95 * variance**0.5, r + Z95 * variance**0.5
-    return Mean(r, low, high, mean / n, round(m), round(n))
+    return Mean(r, low, high, sums["mean"] / n, round(m), round(n))

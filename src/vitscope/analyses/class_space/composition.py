@@ -10,7 +10,7 @@ never at the MLP), which is why those bars reach far above 100 %.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ def published_shares(counts: Tensor) -> dict[str, float]:
 class Composition(ClassSpaceAnalysis):
     """Whose top class the block output carries: attention's, the MLP's, the previous block's, several, none."""
 
-    keys = {
+    keys: ClassVar = {
         "class_space_composition": ["block", "tokens", "source"],
         "class_space_matches": ["block", "tokens", "attention", "mlp", "previous"],
     }
@@ -96,7 +96,7 @@ class Composition(ClassSpaceAnalysis):
         last = table[(table["tokens"] == "image") & (table["block"] == self.layout.blocks - 1)]
         note = "last block, image tokens, exclusive shares"
         return {
-            f"composition_{row.source}": Figure(float(row.share), "%", int(row.n_images), note)
-            for row in last.itertuples()
-            if row.source in ("previous", "none")
+            f"composition_{row['source']}": Figure(float(row["share"]), "%", int(row["n_images"]), note)
+            for row in last.to_dict("records")
+            if row["source"] in ("previous", "none")
         }

@@ -70,7 +70,7 @@ def _draw(module: nn.Module) -> None:
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
         elif "norm" in type(part).__name__.lower() and callable(getattr(part, "reset_parameters", None)):
-            part.reset_parameters()
+            part.reset_parameters()  # type: ignore[operator]
         else:
             continue
         done.update(id(p) for p in part.parameters(recurse=False))

@@ -18,7 +18,7 @@ The embedding is there as point `resid_pre` of block 0. Intervals are over image
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from torch import Tensor
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
 from vitscope.analyses.class_space.clusters import Mean
-from vitscope.analyses.class_space.permutation import group_difference, holm, image_signs, p_greater, p_two_sided
+from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
 from vitscope.analyses.class_space.sharing import Readings
@@ -55,7 +55,7 @@ def token_values(now: Reading, before: Reading | None, classes: int) -> Tensor:
 
 
 def rank_quantile(counts: Tensor, q: float) -> float:
-    """The q-quantile of r from counts of half ranks (2K - 1,): the smallest r that at least a share q does not exceed."""
+    """The q-quantile of r from counts of half ranks (2K - 1,): the smallest r that a share q does not exceed."""
     by_r = counts.flip(0).cumsum(0)  # r rises as the rank falls
     place = int((by_r >= q * by_r[-1]).to(torch.int8).argmax())
     k = (len(counts) + 1) / 2
@@ -69,7 +69,7 @@ class Identifiability(ClassSpaceAnalysis):
     permutations: of the randomisation test.
     """
 
-    keys = {
+    keys: ClassVar = {
         "class_space_identifiability": ["block", "point", "tokens"],
         "class_space_change": ["block", "point", "tokens"],
         "class_space_class_vs_context": ["block", "point", "measure"],
@@ -81,10 +81,9 @@ class Identifiability(ClassSpaceAnalysis):
         head: Heads = "own",
         variant: str = "exact",
         control: str | None = None,
-        seed: int = 0,
         permutations: int = 999,
     ) -> None:
-        super().__init__(tokens, head, variant, control, seed)
+        super().__init__(tokens, head, variant, control)
         if permutations < 1:
             raise VitscopeError(f"permutations={permutations}: the test needs at least one, 999 are usual.")
         self.permutations = permutations
@@ -151,7 +150,8 @@ class Identifiability(ClassSpaceAnalysis):
                     if point != "resid_pre":
                         rose = self.mean_of("tokens", (s, block), 2, g, share=True)
                         rise = self.mean_of("tokens", (s, block), 3, g)
-                        assert rose is not None and rise is not None
+                        assert rose is not None
+                        assert rise is not None
                         change.append(key | _change_row(rose, rise))
         tables = {
             "class_space_identifiability": pd.DataFrame(level),
@@ -188,9 +188,9 @@ class Identifiability(ClassSpaceAnalysis):
         table = self.own_tables()["class_space_identifiability"]
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
         figures = {}
-        for row in last.itertuples():
-            note = f"last block, {row.tokens} tokens, variant {self.variant}"
-            figures[f"identifiable_{row.tokens}"] = Figure(float(row.rate), "%", int(row.n_images), note)
+        for row in last.to_dict("records"):
+            note = f"last block, {row['tokens']} tokens, variant {self.variant}"
+            figures[f"identifiable_{row['tokens']}"] = Figure(float(row["rate"]), "%", int(row["n_images"]), note)
         return figures
 
 

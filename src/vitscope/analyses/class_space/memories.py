@@ -3,7 +3,7 @@
 The last linear map of a layer adds up value vectors, one per memory: the columns of `attn.proj` (H*D memories) and of
 `mlp.fc2` (M memories), each weighted by a coefficient - the entry of the map's input. Read in class space:
 
-* class-value agreement (weights only): cosine of each class direction and each value vector; per class, the best memory;
+* class-value agreement (weights only): cosine of class direction and value vector; per class, the best memory;
 * key-value agreement rate: tokens for which one of the 5 largest coefficients belongs to one of the 5 memories with
   the largest logit for the true class;
 * compositionality: tokens for which the layer's top class is the top class of one of its 5 largest memories.
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from vitscope.analyses.class_space.permutation import image_signs, p_greater

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ class Memories(ClassSpaceAnalysis):
     coefficients: of the MLP, 'post' (after the activation) or 'pre'; default: post, or pre for variant='code'.
     """
 
-    keys = {
+    keys: ClassVar = {
         "class_space_memories": ["block", "layer", "tokens"],
         "class_space_memories_by_outcome": ["block", "layer", "outcome"],
     }
@@ -57,10 +57,9 @@ class Memories(ClassSpaceAnalysis):
         head: Heads = "own",
         variant: str = "exact",
         control: str | None = None,
-        seed: int = 0,
         coefficients: str | None = None,
     ) -> None:
-        super().__init__(tokens, head, variant, control, seed)
+        super().__init__(tokens, head, variant, control)
         if coefficients not in (None, "post", "pre"):
             raise VitscopeError(f"coefficients={coefficients!r} is not known: expected 'post' or 'pre'.")
         self.coefficients = coefficients
@@ -141,7 +140,7 @@ class Memories(ClassSpaceAnalysis):
                     composed = self.mean_of("tokens", (block, number), 1, g, share=True)
                     if agree is None or composed is None:
                         continue
-                    row = {"block": block, "layer": layer, "tokens": group}
+                    row: dict[str, object] = {"block": block, "layer": layer, "tokens": group}
                     for name, mean in (("agreement", agree), ("composed", composed)):
                         row |= {name: 100 * mean.value, f"{name}_low": 100 * mean.low, f"{name}_high": 100 * mean.high}
                     rows.append(row | {"n_tokens": agree.tokens, "n_images": agree.images})

@@ -1,4 +1,4 @@
-"""Which tokens are counted together: class, distillation, register and image tokens, and under a mask object and context."""
+"""Which tokens are counted together: class, distillation, register, image; under a mask also object and context."""
 
 from __future__ import annotations
 
