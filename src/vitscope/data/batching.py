@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -18,7 +18,9 @@ from vitscope.data.images import BadFileError
 from vitscope.data.randomness import derive_seed, permutation, sample_generator, seeded_globals
 from vitscope.data.transforms import ImageTransform, build_transform
 from vitscope.errors import DataError
-from vitscope.models.preprocessing import Preprocess
+
+if TYPE_CHECKING:
+    from vitscope.models.preprocessing import Preprocess
 
 Augment = Callable[[Image.Image, torch.Generator], Image.Image | Tensor]
 
@@ -175,8 +177,9 @@ def _iterate(
         multiprocessing_context=context if workers else None,
         generator=torch.Generator(),  # else the loader draws a number from the global one
     )
+    iterator = iter(loader)
     try:
-        for batch in loader:
+        for batch in iterator:
             if batch.skipped and strict:
                 bad = batch.skipped[0]
                 where = reader.data.root / bad.path if reader.data.root is not None else bad.path
@@ -187,13 +190,23 @@ def _iterate(
                     f"None of the {len(batch.skipped)} images of a batch can be read, e.g. {bad.path}: {bad.reason}"
                 )
             yield batch
-    except RuntimeError as error:
-        if workers and "DataLoader worker (pid" in str(error):
+    except (RuntimeError, OSError, EOFError) as error:
+        if workers and _is_death(error):
             raise DataError(
                 f"A process that reads images died ({error}). It may have run out of memory, or of shared memory "
                 "(/dev/shm). Use fewer workers, or workers=0."
             ) from error
         raise
+    finally:  # now, not when the last reference goes: torch watches the workers of a living iterator by signals
+        if workers:
+            iterator._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def _is_death(error: Exception) -> bool:
+    """A worker was killed: torch notices it, or the pipe breaks first. Not: it raised an exception of its own."""
+    if isinstance(error, RuntimeError):
+        return "DataLoader worker (pid" in str(error)
+    return "in DataLoader worker process" not in str(error)
 
 
 def _unchanged(batch: Any) -> Any:

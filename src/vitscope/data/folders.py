@@ -29,13 +29,13 @@ class Listing:
 
 
 @register_dataset("folder")
-def folder(root: Path | None, split: str | None) -> Source:
+def folder(root: Path | None, split: str | None = None) -> Source:
     """Class folders with labels in the order of their names, whatever the names are."""
     return folder_source(_need(root, "folder"), split, wordnet=False)
 
 
 @register_dataset("imagenet")
-def imagenet(root: Path | None, split: str | None) -> Source:
+def imagenet(root: Path | None, split: str | None = None) -> Source:
     """Class folders whose names must be WordNet ids of ImageNet-1k."""
     source = folder_source(_need(root, "imagenet"), split, wordnet=True)
     if source.class_ids is None or len(source.class_ids) != synsets.NUM_CLASSES:
@@ -74,7 +74,7 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
         root=root,
         names=rows,
         holds=split,
-        warnings=tuple(problems),
+        warnings=tuple(dict.fromkeys(problems)),  # a folder may have been looked at twice,
     )
 
 

@@ -28,7 +28,7 @@ _CATEGORIES = ("data/categories", "categories", ".")  # where the file of class 
 
 
 @register_dataset("imagenet-s")
-def imagenet_s(root: Path | None, split: str | None) -> Source:
+def imagenet_s(root: Path | None, split: str | None = None) -> Source:
     """The layout of ImageNet-S, of any of its sizes."""
     if root is None:
         raise DataError("Dataset 'imagenet-s' needs to know where it is: give root=FOLDER (with validation/ in it).")

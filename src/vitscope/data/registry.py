@@ -37,7 +37,12 @@ class DatasetEntry:
     def default_split(self) -> str | None:
         """The split that the function's own signature prefers."""
         default = inspect.signature(self.function).parameters["split"].default
-        return None if default is inspect.Parameter.empty else default
+        if default is inspect.Parameter.empty:
+            raise DataError(
+                f"Dataset {self.name!r} has splits: say which one (split='train', 'val', 'test'), give the parameter "
+                "of the function a default, or declare them: @register_dataset(name, splits=(...))."
+            )
+        return default
 
     def __call__(self, **offered: Any) -> Any:
         return self.function(**{k: v for k, v in offered.items() if k in self.takes})

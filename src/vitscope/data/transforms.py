@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ from torch import Tensor
 from vitscope.data.batch import IGNORED
 from vitscope.data.images import plain
 from vitscope.errors import DataError, suggest
-from vitscope.models.preprocessing import Preprocess
+
+if TYPE_CHECKING:
+    from vitscope.models.preprocessing import Preprocess
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
