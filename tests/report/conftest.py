@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def fill(run: Run, *, seed: int, blocks: int, classes: list[str], images: int = 
     names = [classes[i % len(classes)] for i in shown]
     run.write_table("maps_attention", maps_table(shown, blocks, side, "attention", rng))
     run.write_table("maps_logit", maps_table(shown, blocks, side, "class logit", rng))
-    paths = [f"digits/{name}/{i}.png" for i, name in enumerate(names)]
+    paths = [f"digits/{i}.png" for i in shown]
     run.write_table(
         "images",
         pd.DataFrame(
@@ -93,49 +94,60 @@ def fill(run: Run, *, seed: int, blocks: int, classes: list[str], images: int = 
     run.log_warning(f"a tag was chosen for {HOSTILE}")
 
 
+def analysis_run(
+    root: Path,
+    label: str,
+    *,
+    folder: str = "",
+    seed: int = 0,
+    blocks: int = 6,
+    classes: list[str] | None = None,
+    finished: bool = True,
+    config: dict[str, Any] | None = None,
+) -> Run:
+    """A filled, closed run folder of `vitscope analyze`."""
+    settings = {
+        "model": {"name": label},
+        "data": {"name": "mnist5k", "split": "test", "n": 1000, "seed": 0, "fingerprint": "9f2c51d0aa31"},
+        "analyses": ["accuracy", "attention"],
+        "seed": 0,
+        "device": "cpu",
+    } | (config or {})
+    path = root / (folder or label)
+    with Run.create(path, settings, kind="analyze", command=f"vitscope analyze '{label}' --data mnist5k") as run:
+        fill(run, seed=seed, blocks=blocks, classes=classes or [str(i) for i in range(10)])
+        if finished:
+            run.finish()
+    return Run.open(path)
+
+
+def training_run(
+    root: Path, folder: str, *, label: str = "vit_demo", epochs: int = 12, best: float = 0.95, seed: int = 0
+) -> Run:
+    """A finished training run."""
+    config = {"model": {"name": label}, "data": {"name": "mnist5k", "fingerprint": "77"}, "lr": 1e-3, "seed": 1}
+    with Run.create(root / folder, config, kind="train", command="vitscope demo") as run:
+        run.write_table("training", training_table(epochs, np.random.default_rng(seed), best))
+        run.finish()
+    return Run.open(run.path)
+
+
+@pytest.fixture(scope="session")
+def run_makers() -> tuple[MakeRun, MakeRun]:
+    """(analysis_run, training_run) for fixtures that choose the folder themselves."""
+    return analysis_run, training_run
+
+
 @pytest.fixture
 def make_run(tmp_path: Path) -> MakeRun:
-    """make_run('vit_tiny') -> a filled, closed, finished analysis run."""
-
-    def make(
-        label: str,
-        *,
-        folder: str = "",
-        seed: int = 0,
-        blocks: int = 6,
-        classes: list[str] | None = None,
-        finished: bool = True,
-        config: dict[str, Any] | None = None,
-    ) -> Run:
-        settings = {
-            "model": {"name": label},
-            "data": {"name": "mnist5k", "split": "test", "n": 1000, "seed": 0, "fingerprint": "9f2c51d0aa31"},
-            "analyses": ["accuracy", "attention"],
-            "seed": 0,
-            "device": "cpu",
-        } | (config or {})
-        path = tmp_path / "runs" / (folder or label)
-        with Run.create(path, settings, kind="analyze", command=f"vitscope analyze '{label}' --data mnist5k") as run:
-            fill(run, seed=seed, blocks=blocks, classes=classes or [str(i) for i in range(10)])
-            if finished:
-                run.finish()
-        return Run.open(path)
-
-    return make
+    """make_run('vit_tiny') -> a finished analysis run."""
+    return partial(analysis_run, tmp_path / "runs")
 
 
 @pytest.fixture
 def make_training(tmp_path: Path) -> MakeRun:
     """make_training('demo') -> a finished training run of 12 epochs."""
-
-    def make(folder: str, *, label: str = "vit_demo", epochs: int = 12, best: float = 0.95, seed: int = 0) -> Run:
-        config = {"model": {"name": label}, "data": {"name": "mnist5k", "fingerprint": "77"}, "lr": 1e-3, "seed": 1}
-        with Run.create(tmp_path / "runs" / folder, config, kind="train", command="vitscope demo") as run:
-            run.write_table("training", training_table(epochs, np.random.default_rng(seed), best))
-            run.finish()
-        return Run.open(run.path)
-
-    return make
+    return partial(training_run, tmp_path / "runs")
 
 
 @pytest.fixture(scope="session")

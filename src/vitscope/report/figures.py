@@ -256,7 +256,7 @@ def block_axis(ax: Axes, blocks: int, name: str = "block") -> None:
 
 def whole_numbers(ax: Axes, axis: str = "x") -> None:
     """Ticks at whole numbers only: epochs, heads, counts."""
-    getattr(ax, f"{axis}axis").set_major_locator(MaxNLocator(nbins="auto", integer=True))
+    getattr(ax, f"{axis}axis").set_major_locator(MaxNLocator(nbins="auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def label_axes(ax: Axes, *, x: str = "", y: str = "", title: str = "") -> None:

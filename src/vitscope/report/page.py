@@ -134,6 +134,7 @@ def _render(
     style, script, template = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breakable"] = breakable
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
     gallery = gallery_data(runs, images) if images else None
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
     return environment.from_string(template).render(
@@ -158,7 +159,11 @@ def _render(
 
 def _headlines(panels: list[Panel]) -> list[dict[str, str]]:
     """One line per lens (with several models: one per model): what a panel found, and where."""
-    return [{"text": f.text, "panel": panel.key, "title": panel.title} for panel in panels for f in panel.findings]
+    from vitscope.report.svg import slug
+
+    return [
+        {"text": f.text, "panel": slug(panel.key), "title": panel.title} for panel in panels for f in panel.findings
+    ]
 
 
 def _panel(

@@ -47,8 +47,8 @@ def inline_svg(svg: str, key: str, alt: str) -> Markup:
     prefix = slug(key) + "-"
     body = _ID.sub(lambda m: m[0] + prefix, body)
     body = _COLOUR.sub(lambda m: f"var(--{CSS_VARIABLES[m[0].lower()]})", body)
-    # On a desk up to 1.6 times its paper size; on a phone no smaller than 0.9 of it, scrolling inside its frame.
-    size = f"width:100%;max-width:{width * 1.6:.0f}px;min-width:{min(width * 0.9, 480):.0f}px"
+    # On a desk up to 1.75 times its paper size; on a phone no smaller than 0.9 of it, scrolling inside its frame.
+    size = f"width:100%;max-width:{width * 1.75:.0f}px;min-width:{min(width * 0.9, 480):.0f}px"
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'aria-label="{escape(alt)}" viewBox="{box[1] if box else f"0 0 {width} {height}"}" style="{size}">'

@@ -1,0 +1,71 @@
+"""The training panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from vitscope.report import figures as f
+from vitscope.report.panels.training import draw_curves, epoch_slider, training_panel
+from vitscope.runs import Run
+
+
+def _table(epochs: int = 3) -> pd.DataFrame:
+    epoch = np.arange(1, epochs + 1)
+    return pd.DataFrame(
+        {
+            "epoch": epoch,
+            "train_loss": 1.0 / epoch,
+            "train_accuracy": 1 - 0.5 / epoch,
+            "test_loss": 2.0 / epoch,
+            "test_accuracy": [0.5, 0.9, 0.8, *np.full(max(epochs - 3, 0), 0.7)][:epochs],
+        }
+    )
+
+
+def test_the_curves_are_the_numbers_in_the_table() -> None:
+    with f.house_style():
+        fig = draw_curves({"a": _table()}, ["a"])
+    loss, accuracy = fig.axes
+    assert [line.get_ydata().tolist() for line in loss.get_lines()] == [[1, 0.5, 1 / 3], [2, 1, 2 / 3]]
+    assert accuracy.get_lines()[1].get_ydata().tolist() == [50, 90, 80]
+
+
+def test_several_runs_keep_the_colours_of_the_page() -> None:
+    with f.house_style():
+        fig = draw_curves({"b": _table()}, ["a", "b"])
+    assert {line.get_color() for line in fig.axes[0].get_lines()} == {f.model_styles(["a", "b"])["b"].colour}
+
+
+def test_the_finding_tells_last_and_best(make_training: Callable[..., Run]) -> None:
+    run = make_training("t")
+    with Run.create(run.path, run.config, kind="train") as writer:
+        writer.write_table("training", _table())
+    panel = training_panel({"t": Run.open(run.path)})
+    assert panel is not None
+    (finding,) = panel.findings
+    assert finding.text == (
+        "80.0 % of held-out images right after epoch 3 (best: 90.0 % after epoch 2), 83.3 % of training images."
+    )
+    assert "learning rate 0.001" in panel.protocol
+
+
+def test_epochs_without_evaluation_are_gaps_not_errors() -> None:
+    table = _table()
+    table.loc[1, ["test_loss", "test_accuracy"]] = np.nan
+    with f.house_style():
+        fig = draw_curves({"a": table}, ["a"])
+    assert fig.axes[1].get_lines()[1].get_xdata().tolist() == [1, 3]
+    assert "–" in epoch_slider({"a": table})
+
+
+def test_a_long_training_has_a_bounded_slider_that_ends_with_the_last_epoch() -> None:
+    html = epoch_slider({"a": _table(1000)})
+    assert html.count('class="frame"') <= 121
+    assert 'data-label="1000"' in html
+
+
+def test_no_training_table_no_panel(make_run: Callable[..., Run]) -> None:
+    assert training_panel({"a": make_run("a")}) is None
