@@ -65,6 +65,15 @@ def test_null_line_and_lines_are_named_at_their_right_end_without_overlap() -> N
     assert places["a"][1] < places["b"][1] < places["c"][1]
 
 
+def test_labels_stand_at_the_end_also_where_the_limits_were_left_to_matplotlib() -> None:
+    with f.house_style():
+        _, (ax,) = f.new_figure()
+        f.line_per_block(ax, range(6), [0, 10, 20, 30, 40, 50], style=f.LineStyle(f.BLUE), label="a")
+        f.direct_labels(ax)
+    (label,) = ax.texts
+    assert label.xy[1] == pytest.approx((50 - ax.get_ylim()[0]) / np.ptp(ax.get_ylim()))
+
+
 def test_a_line_that_ends_early_is_named_where_it_ends() -> None:
     with f.house_style():
         _, (ax,) = f.new_figure()

@@ -299,6 +299,7 @@ def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
     Call it last, when the limits stand. A line that ends well before the right edge is named where it ends. Lines
     without a label are left alone.
     """
+    ax.get_xlim(), ax.get_ylim()  # matplotlib scales lazily: until asked, the limits are still 0 .. 1
     right = []
     for line in ax.get_lines():
         if not str(line.get_label()) or str(line.get_label()).startswith("_"):
