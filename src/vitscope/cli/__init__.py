@@ -17,6 +17,7 @@ COMMANDS = {
     "rerun": "do a run again from the configuration that it saved",
     "train": "train a ViT, with analyses along the way",
     "models": "list the models that can be opened and what each can do",
+    "cost": "what each attention costs in a model: parameters, FLOPs, time, memory",
 }
 RESUMABLE = ("demo", "analyze", "rerun", "train")
 
