@@ -34,7 +34,7 @@ lint: $(VENV)/.ready-lint
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready-test
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
 
 format: $(VENV)/.ready-lint
 	$(BIN)/ruff check --fix .
