@@ -31,4 +31,4 @@ def test_an_empty_table_has_its_head() -> None:
 
 
 def test_long_names_may_break_and_are_escaped() -> None:
-    assert breakable("vit_tiny.a<b>") == "vit_<wbr>tiny.<wbr>a&lt;b&gt;"
+    assert breakable("vit_tiny.a<b> 0.5") == "vit_<wbr>tiny.<wbr>a&lt;b&gt; 0.5"

@@ -94,7 +94,7 @@ def test_the_page_has_all_parts_of_a_panel_in_order(make_run: MakeRun) -> None:
     out = build_report(run, strict=True)
     assert out == run.path.resolve() / "report.html"
     text = _page(out).text
-    order = ["vit_tiny", "mnist5k (test)", "it is <b>large</b>", "Key figures", "Is it <large>?", "n = 1,000 <images>",
+    order = ["vit_tiny", "mnist5k (test)", "It is <b>large</b>", "Key figures", "Is it <large>?", "n = 1,000 <images>",
              "Up is <more>.", "trusted", "The table behind it", "all <classes>", "What does the model see",
              "How this was made", "9f2c51d0aa31"]  # fmt: skip
     start = text.index("vitscope report")  # after the contents, which name the sections too
@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_written_still_gives_the_page_elsewhere(make_run
 @pytest.mark.usefixtures("per_block")
 def test_findings_are_ranked_by_interest(make_run: MakeRun) -> None:
     found = collect_findings(make_run("a"))
-    assert [finding.text for finding in found] == ["it is <b>large</b>", "dull"]
+    assert [finding.text for finding in found] == ["It is <b>large</b>", "Dull"]
     assert len(collect_findings(make_run("b"), 1)) == 1
 
 

@@ -35,6 +35,13 @@ def test_key_figures_have_a_cell_per_model_also_where_one_has_none(
     assert rows[0]["n"] == "1,000"
 
 
+def test_shares_are_shown_in_percent(make_run: Callable[..., Run]) -> None:
+    run = make_run("a")
+    with Run.create(run.path, run.config, kind="analyze") as writer:
+        writer.write_summary({"attention.mass": {"value": 0.0645, "unit": "share", "n": 3}})
+    assert key_figures({"a": run})[-1]["cells"] == ['<span class="number" title="0.0645">6.45 %</span>']
+
+
 def test_making_names_command_versions_fingerprint_and_warnings(make_run: Callable[..., Run]) -> None:
     made = making("a", make_run("a"))
     facts = dict(made["facts"])

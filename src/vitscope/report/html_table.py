@@ -41,8 +41,8 @@ def html_table(table: pd.DataFrame, *, rows: int = 300, caption: str = "") -> Ma
 
 
 def breakable(text: str) -> Markup:
-    """Escaped, and allowed to break after '_', '.' and '/': model names are long and have no spaces."""
-    return Markup("<wbr>").join(re.split(r"(?<=[_./])", text))
+    """Escaped, and allowed to break after '_', '/' and '.' (not in numbers): model names are long, without spaces."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_/])|(?<=\.)(?=[A-Za-z])", text))
 
 
 def _cell(value: Any, numeric: bool) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module, resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,8 @@ def draw_panels(runs: Mapping[str, Run], *, strict: bool = False) -> tuple[list[
             failures.append(f"The panel '{key}' could not be drawn ({type(error).__name__}: {error}).")
             continue
         if panel is not None:
+            if len(runs) == 1:  # with several models the sentence begins with a model's name, which stays as it is
+                panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
             panels.append(panel)
     return sorted(panels, key=lambda panel: (panel.order, panel.key)), failures
 

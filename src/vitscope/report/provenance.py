@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from vitscope.report.numbers import full, hover, memory, seconds, short
+from vitscope.report.numbers import full, hover, memory, percent, seconds, short
 from vitscope.report.sources import parts_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def data_of(run: Run) -> str:
 
 def images_of(run: Run) -> int | None:
     """How many images were analysed: what the headline figures rest on, else what was chosen."""
-    counts = [figure["n"] for figure in run.summary.values() if isinstance(figure.get("n"), int)]
+    counts = [figure["n"] for figure in parts_of(run)[0].summary.values() if isinstance(figure.get("n"), int)]
     if counts:
         return max(counts)
     data = run.config.get("data")
@@ -89,10 +89,17 @@ def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
                 "name": name.replace(".", ": ").replace("_", " "),
                 "note": "; ".join(dict.fromkeys(str(f["note"]) for f in known if f.get("note"))),
                 "n": _agree({label: short(f["n"]) for label, f in zip(summaries, figures) if f}),
-                "cells": [hover(f["value"], str(f.get("unit", ""))) if f else Markup("–") for f in figures],
+                "cells": [_figure(f) if f else Markup("–") for f in figures],
             }
         )
     return rows
+
+
+def _figure(figure: Mapping[str, Any]) -> Markup:
+    """A headline figure; people think of shares in percent."""
+    if figure.get("unit") != "share":
+        return hover(figure["value"], str(figure.get("unit", "")))
+    return Markup('<span class="number" title="{}">{}</span>').format(full(figure["value"]), percent(figure["value"]))
 
 
 def making(label: str, run: Run) -> dict[str, Any]:
