@@ -59,7 +59,7 @@ class Accuracy(Analysis):
         counts = ("n", "top1", "top5", "predicted")
         self.sums = {key: zeros(self.classes, dtype=torch.int64) for key in counts} | per_class
         self.sums |= {"bin_n": zeros(BINS, dtype=torch.int64), "bin_correct": zeros(BINS, dtype=torch.int64)}
-        self.sums |= {"bin_confidence": zeros(BINS), "gap_squared": zeros(1)}
+        self.sums |= {"bin_confidence": zeros(BINS)}
 
     def end_batch(self, batch: Batch) -> None:
         import pandas as pd
@@ -88,7 +88,6 @@ class Accuracy(Analysis):
         self._count("bin_n", bins, torch.ones_like(rank))
         self._count("bin_correct", bins, correct)
         self._count("bin_confidence", bins, confidence)
-        self.add("gap_squared", (correct.double() - confidence).square().sum())
         rows = {
             "image": batch.indices[known].numpy(),
             "path": [path for path, keep in zip(batch.paths, known.tolist()) if keep],
@@ -122,11 +121,12 @@ class Accuracy(Analysis):
         loss = float(s["loss"].sum()) / n
         half = Z95 * (max(float(s["loss_squared"].sum()) / n - loss**2, 0.0) / n) ** 0.5
         rows.append(("loss", loss, "nats", max(loss - half, 0.0), loss + half, "normal"))
-        # ECE is the mean of s_b(i) (correct_i - confidence_i), where s_b is the sign of bin b's gap: with the signs
-        # held fixed (delta method) its variance follows from the mean square, which does not depend on the signs.
         ece = float((s["bin_correct"] - s["bin_confidence"]).abs().sum()) / n
-        half = Z95 * (max(float(s["gap_squared"]) / n - ece**2, 0.0) / n) ** 0.5
-        rows.append(("ece", 100 * ece, "%", 100 * max(ece - half, 0.0), 100 * min(ece + half, 1.0), "delta"))
+        # Given the confidences and the signs of the bins' gaps, ECE varies with the number right in each bin, which is
+        # binomial. Agresti and Coull's share (k + 2) / (n + 4) keeps a bin that is all right or all wrong honest.
+        share = (s["bin_correct"] + 2) / (s["bin_n"] + 4)
+        half = Z95 * float((s["bin_n"] * share * (1 - share)).sum()) ** 0.5 / n
+        rows.append(("ece", 100 * ece, "%", 100 * max(ece - half, 0.0), 100 * min(ece + half, 1.0), "binomial"))
         table = pd.DataFrame(rows, columns=["metric", "value", "unit", "low", "high", "interval"])
         return table.assign(n=n)
 

@@ -63,6 +63,7 @@ class Analysis:
         self.setting = Setting()  # replaced by the engine before `start`
         self.sums: dict[str, Tensor] = {}
         self.rows: dict[str, list[pd.DataFrame]] = {}  # drained by the engine after every batch
+        self.remarks: list[str] = []  # set in `start`: what a reader of the results must know; the report shows them
 
     def needs(self, model: Model) -> Sequence[str]:
         """Globs of the point names wanted, e.g. `["blocks.*.attn.hook_pattern"]`."""

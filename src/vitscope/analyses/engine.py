@@ -141,6 +141,7 @@ def analyze_one(
     for analysis in analyses:
         analysis.setting = setting
     running, remarks = start_analyses(analyses, model, data, explicit=explicit)
+    remarks += list(dict.fromkeys(f"{a.name.partition('.')[0]}: {text}" for a in running for text in a.remarks))
     config = resolved_config(model, data, running, options, label)
     run: Run | None = None
 

@@ -26,9 +26,11 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
     if wanted is None:
         chosen = [a for a in map(create_analysis, list_analyses()) if a.default]
     elif isinstance(wanted, Mapping):
-        chosen = [create_analysis(name, **(options or {})) for name, options in wanted.items()]
+        named = {str(name): options or {} for group, options in wanted.items() for name in _members(group)}
+        chosen = [create_analysis(name, **options) for name, options in named.items()]
     else:
         wanted = [wanted] if isinstance(wanted, str | Analysis) else wanted
+        wanted = [name for item in wanted for name in _members(item)]
         chosen = [create_analysis(a) if isinstance(a, str) else a.fresh() for a in wanted]
     if save:
         chosen = [a for a in chosen if a.name != "save"] + [create_analysis("save", points=list(save))]
@@ -42,6 +44,14 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
     if not chosen:
         raise VitscopeError(f"No analysis is asked for. Known: {', '.join(list_analyses())}.")
     return chosen
+
+
+def _members(item: str | Analysis) -> Sequence[str | Analysis]:
+    """`kpca` stands for all analyses called `kpca.something`, unless one is called just that."""
+    if not isinstance(item, str) or ":" in item:
+        return [item]
+    known = list_analyses()
+    return [item] if item in known else [n for n in known if n.startswith(f"{item}.")] or [item]
 
 
 def start_analyses(

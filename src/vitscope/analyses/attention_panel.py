@@ -1,0 +1,191 @@
+"""The picture of `attention`: how far and how sharply the heads look, and what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vitscope.analyses.accumulators import Z95
+from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, register_panel
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+
+@register_panel("attention")
+def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """Distance and entropy per block with every head, and where the attention goes."""
+    tables = tables_of(runs, "attention")
+    if not tables:
+        return None
+    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
+    return Panel(
+        key="attention",
+        title="Where do the heads look?",
+        figures={"attention": draw_heads(tables, list(runs)), "attention_mass": draw_mass(tables)},
+        alt={
+            "attention": "Mean attention distance and entropy per block: one dot per head, a line for their mean",
+            "attention_mass": "Shares of attention that go to class token, registers, the token itself and the picture",
+        },
+        captions={
+            "attention": f"One dot per head: its mean over {n} images, image-token queries. Line: mean over heads; "
+            "band: its 95 % interval over images (often thinner than the line). "
+            "Dashed: attention that ignores the picture (1/N everywhere).",
+            "attention_mass": f"Mean over heads and {n} images of the attention that a token of the named kind gives. "
+            "Registers are drawn where the model has them.",
+        },
+        reading=(
+            "Heads low in the left plot look at their neighbourhood, heads near the dashed line at the whole picture. "
+            "On the right, 1 is attention spread evenly over all tokens and 0 is attention on a single one."
+        ),
+        tables={"attention": stacked(tables)},
+        protocol=protocol(runs, "attention", "distance between patch centres in input pixels, within the picture"),
+        findings=[finding for label, table in tables.items() for finding in _findings(label, table, len(runs) > 1)],
+        order=30,
+    )
+
+
+def select(table: pd.DataFrame, metric: str, query: str = "image") -> pd.DataFrame:
+    return table[(table["metric"] == metric) & (table["query"] == query)]
+
+
+def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+    """Distance beside entropy; one colour per model, all models on the same axes."""
+    from vitscope.report import figures as f
+
+    styles = f.model_styles(labels)
+    fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
+    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    for ax, metric, unit in zip(axes, ("distance", "entropy_normalised"), ("mean distance (px)", "entropy / ln N")):
+        uniform = []
+        for i, (label, table) in enumerate(tables.items()):
+            rows = select(table, metric)
+            if not len(rows):
+                continue
+            shift = 0.14 * (i - (len(tables) - 1) / 2)  # models side by side, not on top of each other
+            f.dots_per_block(ax, rows["block"] + shift, rows["mean"], style=styles[label])
+            mean, half = _over_heads(rows)
+            band = {"low": mean - half, "high": mean + half}
+            f.line_per_block(ax, mean.index + shift, mean, **band, style=styles[label], label="_", markers=False)
+            uniform.append(float(rows["uniform"].iloc[0]))
+        for value in _distinct(uniform):
+            f.null_line(ax, value, "uniform")
+        ax.set_ylim(bottom=0)
+        if metric == "entropy_normalised":
+            ax.set_ylim(top=1.08)
+        f.block_axis(ax, blocks)
+        f.label_axes(ax, y=unit)
+        f.direct_labels(ax)
+    name_models(fig, labels, tables)
+    return fig
+
+
+def _distinct(values: list[float]) -> list[float]:
+    """Values that can be told apart in the figure: one per group within 5 %."""
+    kept: list[float] = []
+    for value in sorted(values):
+        if not kept or value > 1.05 * kept[-1]:
+            kept.append(value)
+    return kept
+
+
+def _over_heads(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Mean over heads per block, and half of its 95 % interval over images.
+
+    The deviation of a mean is at most the mean of the deviations (equal if the heads go up and down together), so the
+    interval is on the safe side without the heads' covariances.
+    """
+    groups = rows.assign(error=rows["std"] / np.sqrt(rows["n"])).groupby("block")
+    return groups["mean"].mean(), Z95 * groups["error"].mean()
+
+
+def draw_mass(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Stacked shares per block: one row per model, one column per kind of query."""
+    from vitscope.report import figures as f
+
+    kinds = [k for k in ("class", "image") if any(k in set(t["query"]) for t in tables.values())]
+    fig, axes = f.new_figure(height=0.9 + 1.6 * len(tables), rows=len(tables), columns=len(kinds))
+    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    names: dict[str, Artist] = {}
+    for i, (ax, (label, kind)) in enumerate(zip(axes, [(t, k) for t in tables for k in kinds])):
+        who = f"{f.ellipsis(label)}: " if len(tables) > 1 else ""
+        if kind not in set(tables[label]["query"]):
+            ax.set_axis_off()
+            axes[i + 1].yaxis.set_tick_params(labelleft=True)  # the numbers of the row stood at this one
+            ax.text(0, 0.5, f"{who}no {kind} token", va="center", transform=ax.transAxes, color=f.MUTED)
+            continue
+        names |= _stack(ax, tables[label], kind)
+        f.block_axis(ax, blocks, "block" if i >= len(axes) - len(kinds) else "")
+        f.percent_axis(ax)
+        ax.set(ylim=(0, 1), xlim=(-0.5, blocks - 0.5))
+        ax.grid(False)
+        f.label_axes(ax, y=f"{who}{kind}-token queries")
+    order = [name for name in PARTS if name in names]
+    fig.legend([names[name] for name in order], order, loc="outside lower center", ncols=len(order))
+    return fig
+
+
+PARTS = ("class token", "registers", "the token itself", "image tokens")
+
+
+def _stack(ax: Axes, table: pd.DataFrame, kind: str) -> dict[str, Artist]:
+    """Bars of `PARTS`, the first at the bottom -> {name: the bars}."""
+    from vitscope.report import figures as f
+
+    def share(metric: str) -> np.ndarray | None:
+        rows = select(table, metric, kind)
+        return rows.groupby("block")["mean"].mean().to_numpy() if len(rows) else None
+
+    blocks = sorted(table["block"].unique().tolist())
+    itself = share("mass_self") if kind == "image" else None  # a class token's own share is in that of the class tokens
+    colours = f.TOKEN_COLOURS
+    shares = (share("mass_class"), share("mass_register"), itself)
+    rest = 1 - np.sum([s for s in shares if s is not None], axis=0)
+    looks = ((colours["class"], 1.0), (colours["register"], 1.0), (colours["image"], 1.0), (colours["image"], 0.4))
+    below = np.zeros(len(blocks))
+    names: dict[str, Artist] = {}
+    for name, values, (colour, alpha) in zip(PARTS, (*shares, rest), looks):
+        if values is not None:
+            bars = ax.bar(blocks, values, bottom=below, width=0.86, color=colour, alpha=alpha)
+            names[name] = bars[0]
+            below = below + values
+    return names
+
+
+def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+    from vitscope.report.numbers import percent, short
+
+    who = f"{label}: " if several else ""
+    found = []
+    distance = select(table, "distance")
+    if len(distance):
+        mean, half = _over_heads(distance)
+        first, last, uniform = mean.index[0], mean.index[-1], float(distance["uniform"].iloc[0])
+        heads = distance[distance["block"] == first]["mean"]
+        ends = [f"{short(float(mean[b]))} px (95 % interval ± {short(float(half[b]), 2)})" for b in (first, last)]
+        text = (
+            f"{who}attention travels {ends[0]} in the first block and {ends[1]} in the last; uniform attention would "
+            f"travel {short(uniform)} px. {int((heads < uniform / 2).sum())} of {len(heads)} heads of the first block "
+            "stay within half of that."
+        )
+        found.append(Finding(text, 0.5))
+    for kind, name in (("mass_class", "class token"), ("mass_register", "registers")):
+        rows = select(table, kind)
+        if len(rows):
+            mean, half = _over_heads(rows)
+            top, uniform = mean.index[int(mean.to_numpy().argmax())], float(rows["uniform"].iloc[0])
+            times = float(mean[top]) / uniform
+            text = (
+                f"{who}image tokens give the {name} {percent(float(mean[top]))} of their attention in block {top} "
+                f"(95 % interval ± {percent(float(half[top]), 2)}), {short(times)} times what uniform attention would."
+            )
+            found.append(Finding(text, 0.55 if times > 10 else 0.35))
+    return found

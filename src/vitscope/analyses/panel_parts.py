@@ -1,0 +1,63 @@
+"""What panels share: the tables of all models, their names, and the protocol line (which images, how prepared, which seed)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+
+def tables_of(runs: Mapping[str, Run], name: str) -> dict[str, pd.DataFrame]:
+    """{label: table} of the runs that have it and in which it is not empty."""
+    found = {label: run.table(name) for label, run in runs.items()}
+    return {label: table for label, table in found.items() if table is not None and len(table)}
+
+
+def stacked(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """One table of all models, with the model in the first column where there are several."""
+    import pandas as pd
+
+    if len(tables) == 1:
+        return next(iter(tables.values()))
+    return pd.concat([t.assign(model=label)[["model", *t.columns]] for label, t in tables.items()], ignore_index=True)
+
+
+def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
+    """Several models: one line under the figure says which is which. Styles follow `labels`, all models of the page."""
+    from matplotlib.lines import Line2D
+
+    from vitscope.report import figures as f
+
+    if len(labels) < 2:
+        return
+    styles, drawn = f.model_styles(labels), [label for label in labels if label in set(drawn)]
+    handles = [
+        Line2D([], [], color=styles[label].colour, marker=styles[label].marker, linestyle=styles[label].dash)
+        for label in drawn
+    ]
+    names = [f.ellipsis(label, 34) for label in drawn]
+    fig.legend(handles, names, loc="outside lower center", ncols=min(len(drawn), 2 if len(drawn) == 4 else 3))
+
+
+def protocol(runs: Mapping[str, Run], table: str, variant: str) -> str:
+    """'variant · data (split), preprocessing of X, batch size 64, seed 0'; per model where they differ."""
+    from vitscope.report.provenance import data_of
+    from vitscope.report.sources import owner_of
+
+    lines = {}
+    for label, run in runs.items():
+        owner = owner_of(run, table)
+        config = owner.config
+        preprocess = config.get("preprocess") or {}
+        size = "x".join(map(str, (preprocess.get("input_size") or ["?", "?", "?"])[1:]))
+        parts = [data_of(owner), f"preprocessing {preprocess.get('source') or 'of the run'} at {size} px"]
+        parts += [f"{key.replace('_', ' ')} {config[key]}" for key in ("batch_size", "seed") if key in config]
+        lines[label] = ", ".join(parts)
+    if len(set(lines.values())) == 1:
+        return f"{variant} · {next(iter(lines.values()))}"
+    return " · ".join([variant, *(f"{label}: {line}" for label, line in lines.items())])
