@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitscope.data.randomness import derive_seed, permutation, sample_generator, seeded_globals
+from vitscope.data.randomness import derive_seed, permutation, preserved_globals, sample_generator, seed_globals
 
 
 def draws() -> tuple[float, float, float]:
@@ -37,16 +37,15 @@ def test_an_epoch_visits_every_sample_once_in_its_own_order() -> None:
 
 
 def test_global_generators_are_a_function_of_the_seed_inside_and_untouched_outside() -> None:
-    with seeded_globals(5):
-        inside = draws()
-    before = draws()
-    with seeded_globals(5):
-        assert draws() == inside
-    with seeded_globals(6):
-        assert all(a != b for a, b in zip(draws(), inside))
-
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-    with pytest.raises(TypeError), seeded_globals(5):
+    with preserved_globals():
+        seed_globals(5)
+        first = draws()
+        seed_globals(6)
+        assert all(a != b for a, b in zip(draws(), first))
+        seed_globals(5)
+        assert draws() == first
+    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == states
+    with pytest.raises(TypeError), preserved_globals():
         sum(draws(), start="not a number")  # type: ignore[call-overload]
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == states
-    assert draws() != before

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 from vitscope.data.batch import Batch, Item, Skipped
 from vitscope.data.dataset import ImageData
 from vitscope.data.images import BadFileError
-from vitscope.data.randomness import derive_seed, permutation, sample_generator, seeded_globals
+from vitscope.data.randomness import derive_seed, permutation, preserved_globals, sample_generator, seed_globals
 from vitscope.data.transforms import ImageTransform, build_transform
 from vitscope.errors import DataError
 
@@ -99,8 +99,8 @@ class _Augmentation:
         if self.augment is None:
             return transform(item.image)[0]
         generator = sample_generator(self.seed, self.epoch, item.index)
-        with seeded_globals(derive_seed("global", self.seed, self.epoch, item.index)):
-            result = self.augment(item.image, generator)
+        seed_globals(derive_seed("global", self.seed, self.epoch, item.index))
+        result = self.augment(item.image, generator)
         if not isinstance(result, Tensor):
             return transform(result)[0]
         if tuple(result.shape) != transform.preprocess.input_size:
@@ -125,7 +125,10 @@ class _Reader(Dataset[Batch]):
         return len(self.plans)
 
     def __getitem__(self, i: int) -> Batch:
-        number, indices = self.plans[i]
+        with preserved_globals():  # augmentations seed them, and a user's own pictures may draw from them
+            return self._read(*self.plans[i])
+
+    def _read(self, number: int, indices: list[int]) -> Batch:
         tensors: list[Tensor] = []
         masks: list[Tensor] = []
         items: list[Item] = []
@@ -192,6 +195,7 @@ def _iterate(
             yield batch
     except (RuntimeError, OSError, EOFError) as error:
         if workers and _is_death(error):
+            _shut_down(iterator)
             raise DataError(
                 f"A process that reads images died ({error}). It may have run out of memory, or of shared memory "
                 "(/dev/shm). Use fewer workers, or workers=0."
@@ -199,7 +203,17 @@ def _iterate(
         raise
     finally:  # now, not when the last reference goes: torch watches the workers of a living iterator by signals
         if workers:
-            iterator._shutdown_workers()  # type: ignore[attr-defined]
+            _shut_down(iterator)
+
+
+def _shut_down(iterator: Any) -> None:
+    """End the workers. The news that one of them died may arrive as a signal just now, once for each."""
+    while True:
+        try:
+            return iterator._shutdown_workers()
+        except RuntimeError as error:
+            if not _is_death(error):
+                raise
 
 
 def _is_death(error: Exception) -> bool:

@@ -52,8 +52,7 @@ def _overlaps(pixels: int, cells: int) -> Tensor:
 
 def ink(image: Image.Image) -> Image.Image:
     """The mask of a light drawing on black, such as a digit: every pixel that is not black is OBJECT."""
-    drawn = np.asarray(image.convert("L")) > 0
-    return Image.fromarray(np.where(drawn, OBJECT, CONTEXT).astype(np.uint8))
+    return image.convert("L").point([CONTEXT] + [OBJECT] * 255)
 
 
 def as_mask(mask: Any, size: tuple[int, int], path: str | Path, name: str = "its mask") -> Image.Image:
@@ -61,6 +60,10 @@ def as_mask(mask: Any, size: tuple[int, int], path: str | Path, name: str = "its
 
     `path` and `name` are those of the image and of the mask, for the message.
     """
+    if isinstance(mask, Image.Image) and mask.mode == "L" and mask.size == size:
+        colours = mask.getcolors(3)  # None if there are more: the quick way for masks that are in order
+        if colours and all(value in (CONTEXT, OBJECT, IGNORED) for _, value in colours):
+            return mask
     a = np.asarray(mask)
     if a.dtype == np.bool_:  # a 1-bit image too
         a = np.where(a, OBJECT, CONTEXT)

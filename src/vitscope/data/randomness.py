@@ -33,19 +33,23 @@ def permutation(n: int, seed: int, epoch: int) -> list[int]:
 
 
 @contextmanager
-def seeded_globals(seed: int) -> Iterator[None]:
-    """Seed the global generators of Python, NumPy and torch (CPU) inside the block, and put their states back after.
-
-    timm's and torchvision's augmentations draw from the global generators and take no other. Inside this block they
-    are a function of `seed`; outside nothing is noticed, even if an exception flies through.
-    """
+def preserved_globals() -> Iterator[None]:
+    """Put the states of Python's, NumPy's and torch's global (CPU) generators back afterwards, come what may."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        torch.random.default_generator.manual_seed(seed)  # torch.manual_seed would also touch the GPUs' generators
         yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
+
+
+def seed_globals(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch (CPU). Only inside `preserved_globals`.
+
+    timm's and torchvision's augmentations draw from the global generators and take no other. Between these two
+    functions they are a function of `seed`, and outside nothing is noticed.
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.random.default_generator.manual_seed(seed)  # torch.manual_seed would also touch the GPUs' generators

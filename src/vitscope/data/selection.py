@@ -75,12 +75,11 @@ def pick_listed(names: Sequence[str], list_file: str | Path, root: Path | None) 
     a bare file name that occurs once.
     """
     rows, headed = _read_list(Path(list_file))
-    known = _aliases(names)
+    positions = _positions([_relative(row, root) for row in rows], names)
     found: dict[int, None] = {}  # a set that keeps the order
     missing: list[str] = []
     repeated = 0
-    for number, row in enumerate(rows):
-        position = known.get(_relative(row, root))
+    for number, (row, position) in enumerate(zip(rows, positions)):
         if position is None:
             if number or headed or len(rows) == 1:  # else an unknown first row is a heading
                 missing.append(row)
@@ -156,17 +155,13 @@ def _relative(row: str, root: Path | None) -> str:
     return PurePosixPath(row.replace("\\", "/")).as_posix()
 
 
-def _aliases(names: Sequence[str]) -> dict[str, int]:
-    """Every way to spell a picture: its whole name, shorter tails of it where they are unambiguous."""
-    known: dict[str, int] = {}
-    ambiguous: set[str] = set()
-    for position, name in enumerate(names):
+def _positions(rows: Sequence[str], names: Sequence[str]) -> list[int | None]:
+    """Where each row is among the names: by the whole name, else by a tail of one that occurs once."""
+    whole = {name: position for position, name in enumerate(names)}
+    unknown = {row for row in rows if row not in whole}
+    tails: dict[str, int | None] = {}
+    for position, name in enumerate(names) if unknown else ():
         parts = name.split("/")
-        for tail in {"/".join(parts[1:]), parts[-1]} - {"", name}:
-            if tail in known:
-                ambiguous.add(tail)
-            known[tail] = position
-    for tail in ambiguous:
-        del known[tail]
-    known.update({name: position for position, name in enumerate(names)})
-    return known
+        for tail in {"/".join(parts[1:]), parts[-1]} & unknown:
+            tails[tail] = None if tail in tails else position  # twice: it is unclear which
+    return [whole[row] if row in whole else tails.get(row) for row in rows]
