@@ -14,7 +14,7 @@ import pytest
 from vitscope.errors import RunError
 from vitscope.report import Finding, Panel, build_report, collect_findings, register_panel
 from vitscope.report import figures as f
-from vitscope.report.page import LARGEST_PAGE
+from vitscope.report.page import LARGEST_PAGE, discover_panels
 from vitscope.report.panel import PANELS
 from vitscope.runs import Run
 
@@ -24,6 +24,7 @@ MakeRun = Callable[..., Run]
 @pytest.fixture(autouse=True)
 def _own_panels() -> Iterator[None]:
     """Panels registered by a test are gone after it."""
+    discover_panels()  # modules register once, when they are imported: before the snapshot
     before = dict(PANELS)
     yield
     PANELS.clear()
