@@ -32,6 +32,12 @@ def test_reading_equals_brute_force_in_double_whatever_the_chunk(model, batch, t
             assert reading.logit[b, n].item() == pytest.approx(true.item(), rel=1e-4, abs=1e-4)
 
 
+def test_top_class_is_argmax_also_where_the_first_place_is_tied():
+    generator = torch.Generator().manual_seed(0)
+    for logits in (torch.randn(50, 30, generator=generator), torch.randint(0, 4, (50, 30), generator=generator)):
+        assert torch.equal(projection.top_class(logits.float()), logits.float().argmax(1))
+
+
 def test_distilled_models_send_each_token_through_its_own_head(tools):
     model = tools["build"]("deit_tiny_distilled_patch16_224")
     batch = tools["make_batch"](model)

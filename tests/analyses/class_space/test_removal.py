@@ -5,8 +5,8 @@ import torch
 
 from vitscope.analyses.class_space.removal import (
     check_keep,
-    dropped,
     droppable,
+    dropped,
     kept_indices,
     kept_logits,
     maskable,

@@ -1,9 +1,10 @@
 """Is a relevance map faithful? Keep only some tokens and see how the accuracy follows.
 
-*Negative* perturbation removes the least relevant tokens first, so n kept tokens are the n most relevant: the area under
-accuracy against the share of tokens kept should be large. *Positive* perturbation removes the most relevant first: it
-should be small. The area is the trapezoidal integral over the kept share from 0 (prefix tokens alone) to 1 (all tokens),
-in [0, 1]. The published figure instead is sum_n acc_n / (T max_n acc_n) over n = 1 .. T-1, without end points.
+*Negative* perturbation removes the least relevant tokens first, so n kept tokens are the n most relevant: the area
+under accuracy against the share of tokens kept should be large. *Positive* perturbation removes the most relevant
+first: it should be small. The area is the trapezoidal integral over the kept share from 0 (prefix tokens alone) to 1
+(all tokens), in [0, 1]. The published figure instead is sum_n acc_n / (T max_n acc_n) over
+n = 1 .. T-1, without end points.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.class_space.removal import dropped, droppable, kept_logits, maskable
+from vitscope.analyses.class_space.removal import droppable, dropped, kept_logits, maskable
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:

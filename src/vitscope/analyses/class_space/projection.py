@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 Heads = Literal["own", "mean", "class", "distillation"]
-CHUNK = {"cpu": 2**18}  # logits at a time: 1 MB of float32 stays in the cache; elsewhere the kernel launch counts
+CHUNK = {"cpu": 2**19}  # logits at a time: 2 MB of float32 stay in the cache; elsewhere the kernel launch counts
 LARGE_CHUNK = 2**26
 
 
@@ -126,20 +126,38 @@ def _read_rows(x: Tensor, labels: Tensor, head: Head, ties: Ties, where: str) ->
     """Rows of normalised tokens (R, C) with labels (R,) -> rank, logit, top, each (R,)."""
     rows, classes = x.shape[0], head.weight.shape[0]
     step = max(16, CHUNK.get(x.device.type, LARGE_CHUNK) // classes)
-    buffer = x.new_empty(min(step, rows), classes)
+    buffers = [x.new_empty(min(step, rows), classes) for _ in range(2)]
     rank, logit = x.new_empty(rows), x.new_empty(rows)
     top = torch.empty(rows, dtype=torch.int64, device=x.device)
     weight = head.weight.t()
     for start in range(0, rows, step):
         stop = min(start + step, rows)
-        logits = torch.addmm(head.bias, x[start:stop], weight, out=buffer[: stop - start])  # (R', K)
-        low, high = logits.aminmax(dim=1)
-        check_finite(low, high, where)
+        logits, scratch = (buffer[: stop - start] for buffer in buffers)
+        torch.addmm(head.bias, x[start:stop], weight, out=logits)  # (R', K)
+        check_finite(logits, where)
         true = logits.gather(1, labels[start:stop, None])  # (R', 1)
-        top[start:stop] = logits.argmax(1)
+        top[start:stop] = top_class(logits, scratch)
         logit[start:stop] = true[:, 0]
         rank[start:stop] = rank_from_difference(logits.sub_(true), ties)
     return rank, logit, top
+
+
+def top_class(logits: Tensor, scratch: Tensor | None = None) -> Tensor:
+    """`logits.argmax(1)` in a third of the time: (R, K) -> (R,) int64.
+
+    argmax goes through a row one by one, while `amax`, `==` and a product with the class numbers use the whole width
+    of the processor. Rows with a tie for the first place (two hits) are left to argmax.
+    """
+    if logits.dtype != torch.float32 or logits.shape[1] > 2**24:
+        return logits.argmax(1)
+    scratch = torch.empty_like(logits) if scratch is None else scratch
+    hits = torch.eq(logits, logits.amax(1, keepdim=True), out=scratch)  # (R, K) of 0. and 1.
+    place, count = hits.mv(torch.arange(logits.shape[1], dtype=hits.dtype, device=hits.device)), hits.sum(1)
+    top = place.long()
+    tied = count != 1
+    if tied.any():
+        top[tied] = logits[tied].argmax(1)
+    return top
 
 
 def _head(linear: torch.nn.Linear) -> Head:

@@ -4,12 +4,12 @@ Each method gives (B, T): a number per image token, larger = more relevant for t
 
 | method | definition | passes |
 |---|---|---|
-| class_gradients | -d CE(E ln(attn_out of block b), class) / d attention, sum over heads and blocks (Vilas et al. 2023) | 1 forward |
+| class_gradients | -d CE(E ln(attn_out), class) / d attention, sum over heads, blocks (Vilas et al. 2023) | 1 forward |
 | class_gradients_code | the same with softmax taken twice, as the published code does | 1 forward |
-| chefer | R = (I + C_L) ... (I + C_1), C = mean over heads of (grad A * A)+ (Chefer et al., ICCV 2021) | forward + backward |
+| chefer | R = (I + C_L) ... (I + C_1), C = mean over heads of (dA * A)+ (Chefer et al. 2021) | 1 forward + 1 backward |
 | rollout | R = A_L ... A_1 with A = (mean over heads + I) / 2 (Abnar & Zuidema 2020) | 1 forward |
 | attention | the last block's pattern, mean over heads | 1 forward |
-| gradient_x_input | d logit / d pixel * pixel, summed over each patch | forward + backward |
+| gradient_x_input | d logit / d pixel * pixel, summed over each patch | 1 forward + 1 backward |
 | random | drawn from (seed, image) | none |
 
 What is read is the row of the token(s) that the model answers from: the class token, both tokens of distilled models,

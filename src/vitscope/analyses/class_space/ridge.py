@@ -8,10 +8,10 @@ The intercept drops out after centring, and what remains needs only sums over im
 
     G = sum x x^T - n m m^T,     H = sum (x - m) (y - ybar)^T,     W = (G + alpha I)^-1 H,     b = ybar - W^T m
 
-With y_k = +-1 the cross moment follows from the sum of x per class, s_k: sum x y_k = 2 s_k - sum_j s_j. A class that does
-not occur has W = 0 and b = -1 exactly, so only classes that occur are kept. With G = Q diag(l) Q^T every alpha costs one
-division: W = Q diag(1 / (l + alpha)) Q^T H. The sums are float64; the published probes made a pass over the data for
-each of 1,800 fits.
+With y_k = +-1 the cross moment follows from the sum of x per class, s_k: sum x y_k = 2 s_k - sum_j s_j. A class that
+does not occur has W = 0 and b = -1 exactly, so only classes that occur are kept. With G = Q diag(l) Q^T every alpha
+costs one division: W = Q diag(1 / (l + alpha)) Q^T H. The sums are float64; the published
+probes made a pass over the data for each of 1,800 fits.
 """
 
 from __future__ import annotations
