@@ -203,6 +203,17 @@ def test_every_usual_kind_of_file_is_found(tmp_path: Path) -> None:
     assert all(data[i].image.size == (4, 4) for i in range(8))
 
 
+def test_a_file_name_that_is_no_text_is_read_and_shown_as_text(class_folders: Make) -> None:
+    root = class_folders({"a": 1})
+    (root / "a/000.png").rename(root / "a" / os.fsdecode(b"caf\xe9.png"))  # Latin-1
+    (root / "b").mkdir()
+    shutil.copy(root / "a" / os.fsdecode(b"caf\xe9.png"), root / "b" / "café.png")
+    data = load_data(root)
+    assert data.paths == ["a/caf\ufffd.png", "b/café.png"]
+    assert data[0].image.size == data[1].image.size == (48, 40)
+    assert len(data.fingerprint()) == 32
+
+
 def test_a_folder_of_raw_digits_says_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"x")

@@ -35,7 +35,7 @@ def imagenet_s(root: Path | None, split: str | None = None) -> Source:
     source = folder_source(root, split, wordnet=None)
     if source.class_ids is None or len(source.class_ids) != synsets.NUM_CLASSES:
         raise DataError(f"The class folders of {root} are not WordNet ids of ImageNet-1k: this is not ImageNet-S.")
-    names = list(source.names or [])
+    names = source.images.names if isinstance(source.images, FileList) else []
     split_folder = names[0].split("/")[0]
     mask_folder = root / (split_folder + SUFFIX)
     if not mask_folder.is_dir():
