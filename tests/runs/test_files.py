@@ -79,12 +79,17 @@ def test_a_really_full_disk_says_so(tmp_path: Path) -> None:
             raise SystemExit("no mount")
         from pathlib import Path
         from vitscope.errors import RunError
-        from vitscope.runs import atomic_write
+        from vitscope.runs import Run, atomic_write
         target = atomic_write({str(disk / "t.csv")!r}, "old")
         try:
             atomic_write(target, "x" * 200_000)
         except RunError as error:
             print("refused:", error, "| left:", [p.name for p in Path({str(disk)!r}).iterdir()], target.read_text())
+        Path({str(disk / "filler")!r}).write_bytes(b"x" * (16 * 4096 - 2 * 4096))  # 64 k in pages, two are in use
+        try:
+            Run.create({str(disk / "run")!r}, {{}}, kind="analyze")
+        except RunError as error:
+            print("refused:", error)
         subprocess.run(["mount", "-o", "remount,ro", {str(disk)!r}], check=True)
         try:
             atomic_write(target, "new")
@@ -101,9 +106,10 @@ def test_a_really_full_disk_says_so(tmp_path: Path) -> None:
     if "no mount" in done.stderr or done.stderr.startswith("unshare:"):
         pytest.skip("this user may not mount a tiny disk")
     assert done.returncode == 0, done.stderr
-    full, read_only = done.stdout.splitlines()
+    full, no_run, read_only = done.stdout.splitlines()
     assert "disk is full" in full
     assert "left: ['t.csv'] old" in full
+    assert "disk is full" in no_run
     assert "read-only" in read_only
 
 

@@ -86,6 +86,7 @@ def test_the_same_configuration_resumes_and_keeps_what_is_there(tmp_path: Path) 
         run.finish()
     with _create(tmp_path) as run:
         assert run.status == "finished"
+        assert len(run.environment["resumed"]) == 1, "a finished run is looked at, not resumed"
 
 
 def test_another_configuration_is_refused_with_the_difference_and_nothing_is_touched(tmp_path: Path) -> None:

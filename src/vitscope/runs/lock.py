@@ -87,9 +87,14 @@ def _acquire(path: Path) -> int:
                 "results. Choose a folder on a local disk with --out."
             ) from error
         raise explain(error, path) from error
-    os.ftruncate(fd, 0)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    os.write(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now}).encode())
+    holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now})
+    try:
+        os.ftruncate(fd, 0)
+        os.write(fd, holder.encode())
+    except OSError as error:  # a full disk
+        os.close(fd)
+        raise explain(error, path) from error
     return fd
 
 

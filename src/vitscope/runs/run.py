@@ -115,6 +115,8 @@ class Run:
                 + "\n".join(f"  {line}" for line in lines)
                 + "\nChoose another folder with --out, or replace that run with --overwrite."
             )
+        if self.status == "finished":
+            return  # nothing will be computed, so there is nothing to record
         remove_leftovers(self.path)
         environment = self.environment
         environment.setdefault("resumed", []).append(describe_environment(self.config, command))
