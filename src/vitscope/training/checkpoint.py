@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -84,7 +85,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
         weights = load(content[WEIGHTS])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{path} is not a complete checkpoint: {error or type(error).__name__}.") from error
-    state = torch.load(io.BytesIO(content[STATE]), weights_only=True, map_location="cpu") if STATE in content else {}
+    state = {}
+    if STATE in content:
+        try:
+            state = torch.load(io.BytesIO(content[STATE]), weights_only=True, map_location="cpu")
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            raise WeightsError(
+                f"{path / STATE} holds something else than numbers and is not loaded: {error}"
+            ) from error
     return Checkpoint(weights, state)
 
 

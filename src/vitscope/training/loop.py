@@ -42,6 +42,7 @@ from vitscope.training.setup import (
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+    from torch.optim import Optimizer
 
     from vitscope.data import ImageData
     from vitscope.models import Model
@@ -77,11 +78,12 @@ def train(options: TrainOptions, *, command: str | list[str] | None = None) -> R
             data = open_data(options, ranks.world)
             model = build_model(options, data.train)
             config = resolved(options, data, model, device.type)
+            optimizer = build_optimizer(options, model.module)
             probes = Probes(options, model.to(device), ranks)
             run, unfinished = _open_run(options, config, model, ranks, command)
             try:
                 if unfinished:
-                    _train(options, run, data, model, probes, accelerator, ranks)
+                    _train(options, run, data, model, optimizer, probes, accelerator, ranks)
             finally:
                 run.close()
     return run
@@ -92,13 +94,13 @@ def _train(
     run: Run,
     data: TrainData,
     model: Model,
+    optimizer: Optimizer,
     probes: Probes,
     accelerator: Accelerator,
     ranks: Ranks,
 ) -> None:
     device, world = accelerator.device, ranks.world
     steps = steps_per_epoch(len(data.train), options.batch_size)
-    optimizer = build_optimizer(options, model.module)
     schedule = build_schedule(options, optimizer, steps)
     network, prepared = accelerator.prepare(model.module, optimizer)  # DDP where there are several processes
     # Model.module stays the bare network: it is saved, evaluated and probed; `network` shares its weights.

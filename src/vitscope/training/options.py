@@ -44,6 +44,7 @@ class TrainOptions:
     epochs: int = 20  # passes over the training images
     batch_size: int = 64  # images per step over all processes together, so that more processes learn the same
     optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)  # for create_optimizer_v2: momentum, betas
     lr: float = 1e-3  # peak learning rate
     weight_decay: float = 0.05  # not applied to biases and norms, as in timm
     schedule: Schedule = "cosine"  # timm's; the rate is set at every step, as a function of its number
@@ -84,6 +85,7 @@ class TrainOptions:
         object.__setattr__(self, "probe", tuple(self.probe))
         object.__setattr__(self, "probe_splits", tuple(self.probe_splits))
         object.__setattr__(self, "model_options", dict(self.model_options))
+        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
 
     def to_config(self) -> dict[str, Any]:
         """What config.yaml keeps: everything but where the run lies and how it is shown."""

@@ -51,7 +51,6 @@ def accelerated(device: str, mixed_precision: str) -> Iterator[Accelerator]:
     try:
         yield accelerator
     finally:
-        accelerator.free_memory()
         if fresh:
             AcceleratorState._reset_state(reset_partial_state=True)
 

@@ -115,11 +115,12 @@ def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
     from timm.optim import create_optimizer_v2, list_optimizers
 
     known = [str(name) for name in list_optimizers()]
-    if options.optimizer.lower() not in known:
+    if options.optimizer not in known:
         raise VitscopeError(f"timm has no optimizer {options.optimizer!r}.{suggest(options.optimizer, known)}")
+    settings = {"lr": options.lr, "weight_decay": options.weight_decay, **options.optimizer_options}
     try:
-        return create_optimizer_v2(module, opt=options.optimizer, lr=options.lr, weight_decay=options.weight_decay)
-    except (ImportError, AssertionError, RuntimeError, ValueError) as error:  # needs a GPU, or another package
+        return create_optimizer_v2(module, opt=options.optimizer, **settings)
+    except (ImportError, AssertionError, RuntimeError, TypeError, ValueError) as error:  # needs a GPU, or a package
         raise VitscopeError(f"The optimizer {options.optimizer!r} cannot be used here: {error}") from error
 
 

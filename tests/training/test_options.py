@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from vitscope.errors import VitscopeError
+from vitscope.runs.config import dump_yaml
+from vitscope.training import TrainOptions
+from vitscope.training.augment import AUGMENTATIONS
+from vitscope.training.options import _CHOICES
+
+
+def test_options_survive_the_way_through_yaml() -> None:
+    import yaml
+
+    options = TrainOptions(probe=("accuracy",), model_options={"depth": 3}, clip_grad=None, out="elsewhere")
+    back = TrainOptions.from_config(yaml.safe_load(dump_yaml(options.to_config())), out="elsewhere")
+    assert back == options
+
+
+def test_the_configuration_does_not_say_where_the_run_lies() -> None:
+    assert TrainOptions(out="a", progress=False).to_config() == TrainOptions(out="b", overwrite=True).to_config()
+
+
+def test_every_offered_augmentation_exists() -> None:
+    assert set(_CHOICES["augment"]) == set(AUGMENTATIONS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epochs": 0}, "epochs=0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"share": 1.5}, "between"),
+        ({"augment": "blur"}, "Known: none, digits, flip"),
+        ({"schedule": "plateau"}, "cosine"),
+        ({"mixed_precision": "fp8"}, "bf16"),
+        ({"probe_splits": ("val",)}, "'val'"),
+    ],
+)
+def test_a_senseless_value_is_named(changes: dict, words: str) -> None:
+    with pytest.raises(VitscopeError, match=words.replace("(", r"\(")):
+        TrainOptions(**changes)
+
+
+def test_an_unknown_option_suggests_the_nearest() -> None:
+    with pytest.raises(VitscopeError, match="Did you mean batch_size"):
+        TrainOptions.from_config({"batchsize": 3})

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitscope.errors import VitscopeError
+from vitscope.training import TrainOptions, train
+from vitscope.training.checkpoint import LAST, load_checkpoint
+from vitscope.training.processes import accelerated, seed_step
+
+Tiny = Callable[..., TrainOptions]
+
+# Each process notes what it sees: how many there are, and the weights it holds itself after every epoch.
+SCRIPT = """
+import hashlib, json, os, sys
+import torch
+from vitscope.training import TrainOptions, loop, train
+from safetensors.torch import save
+
+seen = []
+real = loop.evaluate
+
+def noting(model, *args):
+    import torch.distributed as dist
+    seen.append([dist.get_world_size(), hashlib.sha256(save(model.module.state_dict())).hexdigest()])
+    return real(model, *args)
+
+loop.evaluate = noting
+options = json.loads(sys.argv[1])
+run = train(TrainOptions(**options))
+open(options["out"] + ".rank" + os.environ["RANK"], "w").write(json.dumps(seen))
+"""
+
+
+def torchrun(options: TrainOptions, folder: Path, modules: Path) -> list[list]:
+    script = folder / "two.py"
+    script.write_text(SCRIPT)
+    arguments = json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(modules), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script), arguments], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(Path(f"{options.out}.rank{rank}").read_text()) for rank in range(2)]
+
+
+def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(
+    tiny: Tiny, textures: Path, tmp_path: Path
+) -> None:
+    without_dropout = {"img_size": 16, "patch_size": 4, "in_chans": 1, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    settings = {"model_options": without_dropout, "probe": ("accuracy",), "probe_images": 30, "lr": 1e-3}
+    first, second = torchrun(tiny("two", **settings), tmp_path, textures)
+    assert [world for world, _ in first] == [2, 2, 2]
+    assert first == second
+
+    one = train(tiny("one", **settings))
+    two = train(tiny("two", **settings))  # finished: only opened
+    assert two.environment["world_size"] == 2
+    for key, value in load_checkpoint(one.checkpoints_dir / LAST).weights.items():
+        other = load_checkpoint(two.checkpoints_dir / LAST).weights[key]
+        assert torch.allclose(value, other, atol=1e-4), key
+    for name in ("training", "probe_accuracy"):
+        a, b = one.table(name), two.table(name)
+        assert list(a.columns) == list(b.columns)
+        assert (a.select_dtypes("number") - b.select_dtypes("number")).abs().max().max() < 1e-2
+    assert (two.table("probe_accuracy")["n"] == 30).all()  # images, each counted once
+
+
+def test_a_batch_that_cannot_be_shared_evenly_is_refused(tiny: Tiny) -> None:
+    from vitscope.training.setup import open_data
+
+    with pytest.raises(VitscopeError, match="multiple of 3"):
+        open_data(tiny(batch_size=16), processes=3)
+
+
+def test_trainings_of_different_precision_follow_each_other_in_one_process(tiny: Tiny) -> None:
+    for precision in ("no", "bf16", "no"):
+        run = train(tiny(precision, epochs=1, mixed_precision=precision, overwrite=True))
+        assert run.table("training")["train_loss"].notna().all()
+
+
+def test_processes_that_accelerate_would_run_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr("vitscope.training.processes._has_accelerator", lambda: True)
+    with (
+        pytest.raises(VitscopeError, match="2 processes were started, but Accelerate sees 1"),
+        accelerated("auto", "no"),
+    ):
+        pass
+
+
+def test_every_process_and_step_has_its_own_dropout() -> None:
+    def drawn(*where: int) -> float:
+        with torch.random.fork_rng():
+            seed_step(*where)
+            return float(torch.rand(1))
+
+    assert len({drawn(0, 0, 0), drawn(0, 1, 0), drawn(0, 0, 1), drawn(1, 0, 0)}) == 4
+    assert drawn(0, 3, 1) == drawn(0, 3, 1)

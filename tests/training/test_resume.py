@@ -1,0 +1,113 @@
+"""Kill it, start it again: not one bit differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitscope.analyses.interrupt import Interrupted
+from vitscope.runs import Run
+from vitscope.training import TrainOptions, loop, train
+
+Tiny = Callable[..., TrainOptions]
+
+SCRIPT = """
+import json, sys, torch
+from vitscope.training import TrainOptions, train
+torch.set_num_threads(int(sys.argv[2]))
+train(TrainOptions(**json.loads(sys.argv[1])))
+"""
+
+
+def results(run: Run) -> dict[str, bytes]:
+    """Everything that a disturbed run must have in common with an undisturbed one."""
+    files = [*run.tables_dir.glob("*.csv"), run.path / "summary.json"]
+    files += [run.checkpoints_dir / name / "model.safetensors" for name in ("last", "best")]
+    return {str(file.relative_to(run.path)): file.read_bytes() for file in files}
+
+
+def as_arguments(options: TrainOptions) -> str:
+    return json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
+
+
+def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(tiny: Tiny, textures: Path) -> None:
+    settings = {"epochs": 10, "probe": ("accuracy", "attention"), "probe_every": 5, "probe_images": 20}
+    undisturbed = train(tiny("undisturbed", **settings))
+    options = tiny("killed", checkpoint_steps=4, **settings)
+    out = Path(options.out)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, as_arguments(options), str(torch.get_num_threads())],
+        env={**os.environ, "PYTHONPATH": str(textures)},
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (out / "checkpoints" / "last").exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        moment = random.SystemRandom().uniform(0, 0.3)
+        time.sleep(moment)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    if Run.open(out).status == "finished":
+        pytest.skip("the process was done before it could be killed")
+    resumed = train(options)
+    assert len(resumed.environment["resumed"]) == 1
+    expected = results(undisturbed)
+    assert "tables/probe_attention.csv" in expected
+    for name, content in results(resumed).items():
+        assert content == expected[name], f"{name} differs after a kill {moment:.3f} s after the first checkpoint"
+
+
+def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, signal_number: int = signal.SIGINT) -> None:
+    real = loop.seed_step
+
+    def interrupting(seed: int, at: int, rank: int) -> None:
+        if at == step:
+            os.kill(os.getpid(), signal_number)
+        real(seed, at, rank)
+
+    monkeypatch.setattr(loop, "seed_step", interrupting)
+
+
+@pytest.mark.parametrize("step", [0, 5, 9])  # the first, the last of an epoch, the middle of another
+def test_ctrl_c_saves_and_the_same_call_goes_on(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    undisturbed = results(train(tiny("undisturbed", probe=("accuracy",))))
+    interrupt_at(step, monkeypatch)
+    with pytest.raises(Interrupted, match="the same command again"):
+        train(tiny("stopped", probe=("accuracy",)))
+    monkeypatch.undo()
+    assert Run.open(tiny("stopped").out).status == "unfinished"
+    assert results(train(tiny("stopped", probe=("accuracy",)))) == undisturbed
+
+
+def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = results(train(tiny("undisturbed")))
+    interrupt_at(14, monkeypatch)
+    with pytest.raises(Interrupted):
+        train(tiny("stopped"))
+    monkeypatch.undo()
+    victim = Path(tiny("stopped").out) / "checkpoints" / "last" / "training_state.pt"
+    victim.write_bytes(victim.read_bytes()[:-100])
+    resumed = train(tiny("stopped"))
+    assert results(resumed) == undisturbed
+    assert any("damaged" in w and "the checkpoint before" in w for w in resumed.warnings)
+
+
+def test_a_finished_run_is_returned_as_it_is(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(tiny(epochs=1))
+    before = results(first)
+    monkeypatch.setattr(loop, "_train", lambda *_: pytest.fail("a finished run was trained again"))
+    assert results(train(tiny(epochs=1))) == before
