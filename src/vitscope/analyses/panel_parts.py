@@ -1,4 +1,4 @@
-"""What panels share: the tables of all models, their names, and the protocol line (which images, how prepared, which seed)."""
+"""What panels share: the tables of all models, their names, and the protocol line (images, preparation, seed)."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
         return
     styles, drawn = f.model_styles(labels), [label for label in labels if label in set(drawn)]
     handles = [
-        Line2D([], [], color=styles[label].colour, marker=styles[label].marker, linestyle=styles[label].dash)
-        for label in drawn
+        Line2D([], [], color=style.colour, marker=style.marker, linestyle=style.dash)  # type: ignore[arg-type]
+        for style in map(styles.__getitem__, drawn)
     ]
     names = [f.ellipsis(label, 34) for label in drawn]
     fig.legend(handles, names, loc="outside lower center", ncols=min(len(drawn), 2 if len(drawn) == 4 else 3))

@@ -1,0 +1,40 @@
+"""Signals are noted, not obeyed, until the second one; handlers come back."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from vitscope.analyses.interrupt import deferred_signals
+
+
+def test_the_first_signal_is_noted_and_the_second_interrupts():
+    with deferred_signals() as stop:
+        assert not stop.made
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.made
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_handlers_come_back_also_after_an_exception():
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(ZeroDivisionError), deferred_signals():
+        raise ZeroDivisionError
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_outside_the_main_thread_nothing_changes():
+    found = []
+
+    def work():
+        with deferred_signals() as stop:
+            found.append(stop.made)
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
+    assert signal.getsignal(signal.SIGINT) is before
