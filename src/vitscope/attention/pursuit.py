@@ -16,14 +16,36 @@ line: see `vitscope.attention.rpc`. (Candes, Li, Ma & Wright, "Robust principal 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class _Shrink(torch.autograd.Function):
+    """Its derivative in a few passes over memory; that of `clamp` with tensors for bounds costs more than attention."""
+
+    @staticmethod
+    def forward(x: Tensor, threshold: Tensor) -> Tensor:
+        return x - torch.maximum(x, -threshold).clamp_max_(threshold)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.shape = inputs[1].shape
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        sign = ctx.saved_tensors[0].sign()  # 0 where x stays inside
+        outwards = grad * sign
+        return outwards * sign, -outwards.sum_to_size(ctx.shape)
 
 
 def shrink(x: Tensor, threshold: Tensor) -> Tensor:
-    """sgn(x) max(|x| - threshold, 0): what of x sticks out of [-threshold, threshold]."""
-    return x - x.clamp(-threshold, threshold)
+    """sgn(x) max(|x| - threshold, 0): what of x sticks out of [-threshold, threshold]. threshold broadcasts to x."""
+    return _Shrink.apply(x, threshold)
 
 
 def pursue(
@@ -39,7 +61,7 @@ def pursue(
     dual: Tensor | None = None  # U = Y / mu
     for _ in range(iterations - 1):
         rest = k - low_rank(clean)
-        dual = rest - sparse if dual is None else dual + rest - sparse
+        dual = rest - sparse if dual is None else (dual + rest).sub_(sparse)
         sparse = shrink(rest + dual, threshold)
-        clean = torch.add(k - sparse, dual, alpha=sign)
+        clean = (k - sparse).add_(dual, alpha=sign)
     return clean, sparse
