@@ -21,6 +21,7 @@ from vitscope.errors import VitscopeError, suggest
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -57,6 +58,7 @@ class Analysis:
 
     name: ClassVar[str] = ""
     default: ClassVar[bool] = True  # part of `analyze(...)` when no analyses are named
+    optional: ClassVar[tuple[str, ...]] = ()  # columns where NaN says "undefined"; elsewhere it is an error
     uses_labels: ClassVar[bool] = False  # compares labels with logits: data and head must agree on the classes
 
     def __init__(self) -> None:
@@ -71,6 +73,12 @@ class Analysis:
 
     def start(self, model: Model) -> None:
         """Allocate `self.sums` for this model. Raise VitscopeError if the model cannot be analysed."""
+
+    def prepare(self, data: ImageData, model: Model) -> None:
+        """Called once by the engine before the first batch, for what must be known of the data beforehand.
+
+        Model-free, and the same in every process. Whoever calls `measure` himself calls this too.
+        """
 
     def begin(self) -> None:
         """Called once before the first batch, after the sums of an interrupted run were put back.

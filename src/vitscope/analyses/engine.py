@@ -165,6 +165,8 @@ def analyze_one(
             logger.info("%s is complete; nothing to compute.", out)
             return run
         share = Share(run, model, running, setting, options.save_every)
+        for analysis in running:
+            analysis.prepare(data, model)
         share.restore()
         with _progress_bar(share, options, ranks) as bar:
             share.finish(data, options.batch_size, options.workers, bar)
@@ -219,7 +221,7 @@ def _put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share
             if name in owner:
                 raise VitscopeError(f"Analysis {analysis.name!r} and {owner[name]} both write a table {name!r}.")
             owner[name] = analysis.name
-            run.write_table(name, table)
+            run.write_table(name, table, allow_nan=[c for c in analysis.optional if c in table])
         figures |= {f"{analysis.name}.{key}": figure for key, figure in analysis.summary().items()}
     run.write_summary(figures)
     run.write_timing({"analyze": _timing(states, images, share, ranks)})

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
-from vitscope.errors import DataError, VitscopeError
+from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,6 +110,7 @@ class Separation(Analysis):
     """
 
     uses_labels = True
+    optional = ("fuzziness",)
 
     def __init__(self, averaging: Averaging = "class", pixels: bool | None = None) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class Separation(Analysis):
     def start(self, model: Model) -> None:
         layout, k = model.layout, model.num_classes
         if not k:
-            raise VitscopeError(f"separation needs classes, and {model.name} has none.")
+            raise UnsupportedModelError(f"separation needs classes, and {model.name} has none.")
         self._tokens = {"class": slice(0, 1)} if layout.class_tokens else {}
         self._tokens["mean"] = slice(layout.prefix_tokens, layout.tokens)
         sizes = {
@@ -143,7 +144,7 @@ class Separation(Analysis):
         sizes["logits"] = k
         needed = sum(8 * k * d * d for d in sizes.values())
         if needed > MOST_BYTES:
-            raise VitscopeError(
+            raise UnsupportedModelError(
                 f"separation keeps second moments of every class: {k} classes x {layout.width} dimensions x "
                 f"{len(sizes)} points would take {needed / 2**30:.0f} GiB (at most {MOST_BYTES >> 30} are allowed). "
                 "Choose fewer classes, or a narrower model."

@@ -28,6 +28,7 @@ class Probes:
 
     def __init__(self, options: TrainOptions, model: Model, ranks: Ranks) -> None:
         self.options, self.model, self.ranks = options, model, ranks
+        self._optional = {column for analysis in choose_analyses(options.probe) for column in analysis.optional}
         self.data = {split: probe_data(options, split) for split in options.probe_splits if options.probe}
         for images in self.data.values():  # what cannot be measured is refused before an hour of training
             start_analyses(self._fresh(Setting(seed=options.seed)), model, images, explicit=True)
@@ -46,7 +47,7 @@ class Probes:
                 found.setdefault(name, []).append(table)
         if self.ranks.first:
             for name, tables in found.items():
-                _append(run, PREFIX + name, epoch, tables)
+                _append(run, PREFIX + name, epoch, tables, self._optional)
 
     def _tables(self, split: str) -> Mapping[str, pd.DataFrame]:
         """Every process measures its share; their sums are added up in the order of the ranks. {} on other ranks."""
@@ -60,6 +61,8 @@ class Probes:
             seed=self.options.seed,
         )
         analyses = self._fresh(setting)
+        for analysis in analyses:
+            analysis.prepare(data, self.model)
         batches = data.batches(
             self.model.preprocess, BATCH, rank=ranks.rank, world=ranks.world, workers=self.options.workers
         )
@@ -103,9 +106,10 @@ def _forget_rows(analyses: list[Analysis]) -> None:
         analysis.rows.clear()
 
 
-def _append(run: Run, name: str, epoch: int, tables: list[pd.DataFrame]) -> None:
+def _append(run: Run, name: str, epoch: int, tables: list[pd.DataFrame], optional: set[str]) -> None:
     import pandas as pd
 
     before = run.table(name)
     kept = [] if before is None else [before[before["epoch"] < epoch]]
-    run.write_table(name, pd.concat([*kept, *tables], ignore_index=True))
+    table = pd.concat([*kept, *tables], ignore_index=True)
+    run.write_table(name, table, allow_nan=[c for c in table if c in optional])
