@@ -18,13 +18,28 @@ loses, the mean of G^-1 V, must be zero for any V of the theorem's form: `off_ce
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.kpca import nulls
 from vitscope.analyses.kpca.alignment import ratio
+from vitscope.analyses.kpca.analysis import KpcaAnalysis
+from vitscope.analyses.kpca.gram import centred_gram, double, standardise
 from vitscope.analyses.kpca.statistics import pair_differences, relative_pair_differences
+from vitscope.analyses.kpca.threads import over_images
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
 
 NOISE = 0.1  # of the published perturbation
+VECTORS = ("eigenvectors", "perturbed", "recovered", "random")
+METRICS = ("absolute", "absolute_std", "relative", "relative_std", "size", "residual")
 
 
 def recovered_vectors(v: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,3 +90,91 @@ def gamma_statistics(matrix: Tensor, vectors: Tensor, log_scale: Tensor) -> dict
         "size": size * scale,
         "residual": residual,
     }
+
+
+def off_centre(vectors: Tensor) -> Tensor:
+    """The share of each column's length that lies in its mean, 0 to 1: (..., N, D) -> (..., D)."""
+    return ratio(vectors.mean(-2).abs() * vectors.shape[-2] ** 0.5, vectors.norm(dim=-2))
+
+
+@register_analysis("kpca.gamma")
+class Gamma(KpcaAnalysis):
+    """gamma of the true eigenvectors, of perturbed ones, of those recovered from the learned V, and of random vectors.
+
+    Tables: `kpca_gamma` (per block and axis), `kpca_gamma_average` (per axis), `kpca_gamma_heads` (per head), and per
+    image and block `kpca_gamma_images`. Means and deviations are over images and heads; `absolute_std` and
+    `relative_std` are over the pairs of tokens within a head.
+    """
+
+    axes_needed = True
+
+    def start_sums(self, model: Model) -> None:
+        self.shared.want_vectors(self, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
+        blocks, heads = self.layout.blocks, self.layout.heads
+        for kind in VECTORS:
+            self.start_moments(*(f"{kind}.{metric}" for metric in METRICS), shape=(blocks, self.count))
+            self.start_moments(f"{kind}.head_residual", f"{kind}.head_off_centre", shape=(blocks, heads))
+
+    def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
+        options = {"standardised": self.standardised, "variant": self.variant}
+        gram = self.shared.gram(k, vectors=True, **options)  # type: ignore[arg-type]
+        assert gram.vectors is not None
+        seed = self.setting.seed
+
+        def measure(k: Tensor, v: Tensor, vectors: Tensor, log_g: Tensor, images: Tensor) -> dict[str, Tensor]:
+            own = centred_gram(standardise(k, self.variant) if self.standardised else k, self.variant)  # type: ignore[arg-type]
+            shape = tuple(vectors.shape[1:])
+            noise, random = (
+                nulls.normal(shape, seed, stream, block, images).to(vectors) for stream in (nulls.NOISE, nulls.VECTORS)
+            )
+            recovered, lost = recovered_vectors(double(v), log_g)
+            kinds = (vectors, perturbed_vectors(vectors, noise), recovered, random)
+            found: dict[str, Tensor] = {}
+            for kind, a in zip(VECTORS, kinds):
+                found |= {f"{kind}.{m}": x for m, x in gamma_statistics(own.matrix, a, own.log_scale).items()}
+                found[f"{kind}.off_centre"] = lost if kind == "recovered" else off_centre(a)
+            return found
+
+        found = over_images(measure, k, v, gram.vectors, gram.log_g, batch.indices)  # each (B, H, D)
+        for kind in VECTORS:
+            for metric in METRICS:
+                self.add_moments(f"{kind}.{metric}", found[f"{kind}.{metric}"].flatten(0, 1), block)
+            for metric in ("residual", "off_centre"):
+                self.add_moments(f"{kind}.head_{metric}", found[f"{kind}.{metric}"].mean(-1), block)
+            columns = {m: found[f"{kind}.{m}"].mean((1, 2)) for m in (*METRICS, "off_centre")}
+            self.emit_images("kpca_gamma_images", batch, {"block": block, "vectors": kind} | columns)
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        rows, blocks = self.images * self.layout.heads, self.layout.blocks
+        per_block, average, heads = [], [], []
+        for kind in VECTORS:
+            whole: dict[str, object] = {"vectors": kind, "axis": range(self.count)}
+            place = {"block": [b for b in range(blocks) for _ in range(self.count)], "vectors": kind}
+            each: dict[str, object] = place | {"axis": [*range(self.count)] * blocks}
+            for metric in METRICS:
+                key = f"{kind}.{metric}"
+                mean, std = self.moments(key, rows)
+                each |= {metric: mean.flatten().numpy(), f"{metric}_deviation": std.flatten().numpy()}
+                total = (self.sums[x].sum(0) / max(1, rows * blocks) for x in (key, f"{key}.squared"))
+                mean, squares = total
+                std = (squares - mean.square()).clamp_min(0).sqrt()
+                whole |= {metric: mean.numpy(), f"{metric}_deviation": std.numpy()}
+            per_block.append(pd.DataFrame(each | {"n": self.images}))
+            average.append(pd.DataFrame(whole | {"n": self.images}))
+            for metric in ("residual", "off_centre"):
+                frame = self.per_head(f"{kind}.head_{metric}")
+                heads.append(frame.assign(metric=metric, vectors=kind))
+        return {
+            "kpca_gamma": pd.concat(per_block, ignore_index=True),
+            "kpca_gamma_average": pd.concat(average, ignore_index=True),
+            "kpca_gamma_heads": pd.concat(heads, ignore_index=True),
+        }
+
+    def summary(self) -> dict[str, Figure]:
+        note = f"mean over axes, heads and blocks; {self.note()}"
+        return {
+            f"residual_{kind}": Figure(float(self.moments(f"{kind}.head_residual")[0].mean()), "", self.images, note)
+            for kind in VECTORS
+        }

@@ -21,16 +21,26 @@ Variants of ||phi(q_i)||^2:
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
+from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.gram import double, scores, standardise
+from vitscope.analyses.kpca.keygram import Shared
+from vitscope.analyses.kpca.threads import over_images
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
 
 Variant = Literal["exact", "paper", "code"]
 
-MAX_LOG = 690.0  # ratios saturate at 1e300: their sums stay finite
+MAX_LOG = 345.0  # ratios saturate at 1e150: sums of their squares stay finite
 
 
 def squared_norms(
@@ -54,7 +64,7 @@ def squared_norms(
 
 
 def errors(log_phi: Tensor, h: Tensor) -> dict[str, Tensor]:
-    """Per token (...): the projection error and its relatives. Ratios saturate at 1e300 instead of overflowing."""
+    """Per token (...): the projection error and its relatives. Ratios saturate at 1e150 instead of overflowing."""
     phi = log_phi.clamp_max(MAX_LOG).exp()
     tiny = torch.finfo(h.dtype).tiny
     log_h = h.clamp_min(tiny).log()
@@ -64,9 +74,78 @@ def errors(log_phi: Tensor, h: Tensor) -> dict[str, Tensor]:
         "h": h,
         "error": phi - h,
         "absolute_error": (phi - h).abs(),
+        "log10_absolute_error": (phi - h).abs().clamp_min(tiny).log10(),
         # |phi - h| / h = |exp(log phi - log h) - 1|: also right where phi underflows
         "relative_to_h": torch.expm1((-log_ratio).clamp_max(MAX_LOG)).abs(),
         "relative_to_phi": torch.expm1(log_ratio.clamp_max(MAX_LOG)).abs(),
         "log10_ratio": log_ratio / math.log(10),
         "violation": (log_ratio > 0).to(h.dtype),
     }
+
+
+def shared_norms(
+    shared: Shared, q: Tensor, k: Tensor, v: Tensor, variant: Variant, standardised: bool
+) -> dict[str, Tensor]:
+    """`squared_norms` of a block on all cores, computed once for all analyses that ask."""
+    return shared.once(
+        q,
+        ("norms", variant, standardised),
+        lambda: over_images(lambda q, k, v: squared_norms(q, k, v, variant, standardised), q, k, v),
+    )
+
+
+@register_analysis("kpca.reconstruction")
+class Reconstruction(KpcaAnalysis):
+    """Projection error, both squared norms and the rate of tokens that break Bessel's inequality, per block and head.
+
+    Table `kpca_reconstruction`, per image and block `kpca_reconstruction_images`. As a probe of a training it gives the
+    curves per epoch. With variant 'code', `kpca_reconstruction_logged` has what the released program logs, and for how
+    many images and blocks that number does not exist.
+    """
+
+    variants = ("exact", "paper", "code")
+    METRICS = (
+        "phi", "h", "error", "absolute_error", "log10_absolute_error", "relative_to_h", "relative_to_phi",
+        "log10_ratio", "violation",
+    )  # fmt: skip
+
+    def start_sums(self, model: Model) -> None:
+        self.start_moments(*self.METRICS, shape=(self.layout.blocks, self.layout.heads))
+        self.start_moments("logged", shape=(self.layout.blocks,))
+        self.sums["logged.n"] = zeros(self.layout.blocks, dtype=torch.int64)
+
+    def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
+        found = errors(**shared_norms(self.shared, q, k, v, self.variant, self.standardised))  # type: ignore[arg-type]
+        means = {metric: value.mean(-1) for metric, value in found.items()}  # (B, H) over tokens
+        for metric, value in means.items():
+            self.add_moments(metric, value, block)
+        error = means["error"].mean(1)  # (B,) over heads and tokens, as the program takes it
+        exists = error > 0
+        logged = torch.where(exists, error, 1.0).log() * exists
+        self.add_moments("logged", logged, block)
+        self.sums["logged.n"][block] += int(exists.sum())
+        columns = {metric: value.mean(1) for metric, value in means.items()}
+        self.emit_images("kpca_reconstruction_images", batch, {"block": block} | columns)
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        tables = {"kpca_reconstruction": self.per_head(*self.METRICS)}
+        if self.variant == "code":
+            n = self.sums["logged.n"]
+            logged = self.sums["logged"] / n.clamp_min(1)
+            tables["kpca_reconstruction_logged"] = pd.DataFrame(
+                {"block": range(self.layout.blocks), "log_mean_error": logged.numpy()}
+                | {"exists": (n / max(1, self.images)).numpy(), "n": self.images}
+            )
+        return tables
+
+    def summary(self) -> dict[str, Figure]:
+        mean = {metric: float(self.moments(metric)[0].mean()) for metric in self.METRICS}
+        note = f"mean over tokens, heads and blocks; {self.note()}"
+        return {
+            "violation": Figure(100 * mean["violation"], "%", self.images, f"tokens with ||h||^2 > ||phi||^2; {note}"),
+            "error": Figure(mean["error"], "", self.images, f"||phi||^2 - ||h||^2; {note}"),
+            "phi": Figure(mean["phi"], "", self.images, note),
+            "h": Figure(mean["h"], "", self.images, note),
+        }

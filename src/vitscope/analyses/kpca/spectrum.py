@@ -11,10 +11,22 @@ and N = 197 there: 648.46 is impossible for the matrix as defined, of any keys w
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from vitscope.errors import NumericalError
+from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.kpca.analysis import KpcaAnalysis
+from vitscope.analyses.kpca.eigen import numerical_rank
+from vitscope.errors import NumericalError, VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
 
 PUBLISHED = {"max": 648.46, "min": 4.65, "mean": 40.07, "median": 17.73}
 
@@ -23,7 +35,7 @@ def spectrum_shape(values: Tensor, count: int) -> dict[str, Tensor]:
     """Scale-free descriptions of eigenvalues (..., N), each (...).
 
     effective_rank: exp of the entropy of the shares p_d = lambda_d / sum lambda (Roy & Vetterli 2007); participation:
-    1 / sum p_d^2; top_share: sum of the first `count` shares; top_share_flat (a number): what equal shares would give.
+    1 / sum p_d^2; top_share: sum of the first `count` shares.
     """
     total = values.sum(-1, keepdim=True)
     shares = values / torch.where(total > 0, total, 1.0)
@@ -34,11 +46,11 @@ def spectrum_shape(values: Tensor, count: int) -> dict[str, Tensor]:
     }
 
 
-def published_statistics(values: Tensor, lower_median: bool = False) -> dict[str, Tensor]:
+def published_statistics(values: Tensor) -> dict[str, Tensor]:
     """max, min, mean and median of eigenvalues averaged by rank: (..., D) -> four of (...)."""
     ordered = values.sort(-1).values
     d = values.shape[-1]
-    middle = ordered[..., (d - 1) // 2] if lower_median else ordered[..., [(d - 1) // 2, d // 2]].mean(-1)
+    middle = ordered[..., [(d - 1) // 2, d // 2]].mean(-1)
     return {"max": ordered[..., -1], "min": ordered[..., 0], "mean": values.mean(-1), "median": middle}
 
 
@@ -57,3 +69,93 @@ def check_bound(values: Tensor, trace: Tensor, log_scale: Tensor, slack: float =
         if not holds:
             raise NumericalError(f"The spectrum violates a bound that holds for all keys: {what}. Please report this.")
     return total
+
+
+@register_analysis("kpca.spectrum")
+class Spectrum(KpcaAnalysis):
+    """Eigenvalues per image, head and block; `of`='covariance' divides them by the number of tokens.
+
+    Tables: `kpca_spectrum` (per head: trace, effective rank, ...), `kpca_eigenvalues` (per block and axis),
+    `kpca_eigenvalue_statistics` (averaged by rank over heads and blocks, then max/min/mean/median: the published way),
+    and per image `kpca_spectrum_images`.
+    """
+
+    METRICS = ("largest", "trace", "trace_centred", "effective_rank", "participation", "top_share", "rank")
+
+    def __init__(
+        self, variant: str = "exact", standardised: bool = False, of: str = "gram", control: str | None = None
+    ) -> None:
+        super().__init__(variant, standardised, control)
+        if of not in ("gram", "covariance"):
+            raise VitscopeError(f"of={of!r} is not known: expected 'gram' or 'covariance' (the same divided by N).")
+        self.of = of
+
+    def start_sums(self, model: Model) -> None:
+        blocks, heads = self.layout.blocks, self.layout.heads
+        self.divisor = self.layout.tokens if self.of == "covariance" else 1
+        self.start_moments(*self.METRICS, shape=(blocks, heads))
+        self.start_moments("eigenvalue", "log10_eigenvalue", shape=(blocks, self.count))  # over images x heads
+        self.start_moments(*PUBLISHED, shape=())
+
+    def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
+        gram = self.shared.gram(k, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
+        values, scale = gram.eigenvalues, gram.log_scale.exp() / self.divisor  # (B, H, N), (B, H)
+        trace = check_bound(values, gram.trace, gram.log_scale) / self.divisor
+        top = values[..., : self.count]
+        log_top = top.clamp_min(torch.finfo(top.dtype).tiny).log() + gram.log_scale[..., None] - math.log(self.divisor)
+        top = top * scale[..., None]
+        found = {"largest": top[..., 0], "trace": trace, "trace_centred": values.sum(-1) * scale}
+        found |= spectrum_shape(values, self.count) | {"rank": numerical_rank(values).double()}
+        for metric, value in found.items():
+            self.add_moments(metric, value, block)
+        self.add_moments("eigenvalue", top.flatten(0, 1), block)
+        self.add_moments("log10_eigenvalue", log_top.flatten(0, 1) / math.log(10), block)
+        if block == 0:
+            self._by_rank, self._largest, self._trace = torch.zeros_like(top[:, 0]), trace[:, 0] * 0, trace[:, 0] * 0
+        self._by_rank += top.mean(1) / self.layout.blocks
+        self._largest = torch.maximum(self._largest, top[..., 0].amax(1))
+        self._trace = torch.maximum(self._trace, trace.amax(1))
+
+    def finish_batch(self, batch: Batch) -> None:
+        found = published_statistics(self._by_rank)  # each (B,)
+        for name, value in found.items():
+            self.add_moments(name, value)
+        self.emit_images("kpca_spectrum_images", batch, found | {"largest": self._largest, "trace": self._trace})
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        rows = self.images * self.layout.heads
+        mean, std = self.moments("eigenvalue", rows)
+        log_mean, log_std = self.moments("log10_eigenvalue", rows)
+        block, axis = (i.flatten().numpy() for i in torch.meshgrid(*map(torch.arange, mean.shape), indexing="ij"))
+        eigenvalues = pd.DataFrame(
+            {"block": block, "axis": axis}
+            | {"mean": mean.flatten().numpy(), "std": std.flatten().numpy()}
+            | {"log10_mean": log_mean.flatten().numpy(), "log10_std": log_std.flatten().numpy(), "n": self.images}
+        )
+        statistics = [
+            {"statistic": name, "mean": float(self.moments(name)[0]), "std": float(self.moments(name)[1])}
+            | {
+                "published": PUBLISHED[name],
+                "bound": self.layout.tokens / self.divisor,
+                "of": self.of,
+                "n": self.images,
+            }
+            for name in PUBLISHED
+        ]
+        return {
+            "kpca_spectrum": self.per_head(*self.METRICS),
+            "kpca_eigenvalues": eigenvalues,
+            "kpca_eigenvalue_statistics": pd.DataFrame(statistics),
+        }
+
+    def summary(self) -> dict[str, Figure]:
+        note = f"eigenvalues of the {self.of} matrix averaged by rank over heads and blocks; {self.note()}"
+        return {
+            f"eigenvalue_{name}": Figure(float(self.moments(name)[0]), "", self.images, note) for name in PUBLISHED
+        } | {
+            "effective_rank": Figure(
+                float(self.moments("effective_rank")[0].mean()), "axes", self.images, f"mean over heads; {self.note()}"
+            )
+        }

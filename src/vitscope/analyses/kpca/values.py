@@ -10,13 +10,28 @@ them; the others are `FAIR`. A null stands beside each: what it gives for values
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from vitscope.analyses.kpca import alignment
+from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.kpca import alignment, nulls
+from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.construct import theoretical_values, unit_scale
+from vitscope.analyses.kpca.eigen import numerical_rank
+from vitscope.analyses.kpca.gram import double
 from vitscope.analyses.kpca.matching import best_matching
+from vitscope.analyses.kpca.threads import over_images
+from vitscope.errors import VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+LEARNED, RANDOM, OTHER = "learned", "random", "other head"  # column `values`: V, and its nulls
 
 MEASURES = {
     "cosine": "cosine of a token's two value vectors, mean over tokens",
@@ -104,3 +119,98 @@ def measures(learned: Side, theory: Side, log_g: Tensor) -> dict[str, Tensor]:
         "procrustes": alignment.procrustes(v, w),
         "component": alignment.component_matching(v, w).mean(-1),
     }
+
+
+@register_analysis("kpca.values")
+class Values(KpcaAnalysis):
+    """Learned against theoretical values, with nulls: random values of the same norms, and those of another head.
+
+    axes: 'unit' takes unit eigenvectors, as published; 'kpca' divides each by the root of its eigenvalue, as kernel PCA
+    does (it only matters to measures that see the length of columns). nulls=False leaves the nulls out.
+    Tables: `kpca_values` (per head), `kpca_values_model` (over all heads), per image and block `kpca_values_images`.
+    """
+
+    axes_needed = True
+
+    def __init__(
+        self,
+        variant: str = "exact",
+        standardised: bool = False,
+        axes: str = "unit",
+        nulls: bool = True,
+        control: str | None = None,
+    ) -> None:
+        super().__init__(variant, standardised, control)
+        if axes not in ("unit", "kpca"):
+            raise VitscopeError(f"axes={axes!r} is not known: expected 'unit' or 'kpca'.")
+        self.axes, self.nulls = axes, nulls
+
+    def start_sums(self, model: Model) -> None:
+        self.shared.want_vectors(self, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
+        self.kinds = [LEARNED]
+        if self.nulls:
+            self.kinds += [RANDOM] + ([OTHER] if self.layout.heads > 1 else [])
+        for kind in self.kinds:
+            self.start_moments(*(f"{kind}.{m}" for m in MEASURES), shape=(self.layout.blocks, self.layout.heads))
+
+    def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
+        options = {"standardised": self.standardised, "variant": self.variant}
+        gram = self.shared.gram(k, vectors=True, **options)  # type: ignore[arg-type]
+        assert gram.vectors is not None
+        vectors = gram.vectors
+        if self.axes == "kpca":  # a factor per head is open, so eigenvalues relative to the first will do
+            relative = gram.eigenvalues[..., : self.count] / gram.eigenvalues[..., :1]
+            real = torch.arange(self.count, device=k.device) < numerical_rank(gram.eigenvalues)[..., None]
+            vectors = vectors / torch.where(real, relative, torch.inf).sqrt()[..., None, :]
+
+        def measure(v: Tensor, vectors: Tensor, log_g: Tensor, images: Tensor) -> dict[str, Tensor]:
+            v = double(v)
+            theory, sides = theoretical_side(vectors, log_g), {LEARNED: Side.of(v)}
+            if RANDOM in self.kinds:
+                draw = nulls.normal(tuple(v.shape[1:]), self.setting.seed, nulls.VALUES, block, images).to(v)
+                sides[RANDOM] = Side.of(nulls.with_row_norms(draw, v))
+            if OTHER in self.kinds:
+                sides[OTHER] = sides[LEARNED].roll()
+            return {
+                f"{kind}.{m}": value
+                for kind, side in sides.items()
+                for m, value in measures(side, theory, log_g).items()
+            }
+
+        found = over_images(measure, v, vectors, gram.log_g, batch.indices)  # each (B, H)
+        for kind in self.kinds:
+            for m in MEASURES:
+                self.add_moments(f"{kind}.{m}", found[f"{kind}.{m}"], block)
+            columns = {m: found[f"{kind}.{m}"].mean(1) for m in MEASURES}
+            self.emit_images("kpca_values_images", batch, {"block": block, "values": kind} | columns)
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        heads = [self.per_head(*(f"{kind}.{m}" for m in MEASURES)).assign(values=kind) for kind in self.kinds]
+        table = pd.concat(heads, ignore_index=True)
+        table["metric"] = table["metric"].str.rpartition(".")[2]
+        table = table[["block", "head", "values", "metric", "mean", "std", "n"]]
+        groups = table.groupby(["values", "metric"], sort=False)["mean"]
+        model = groups.agg(["mean", "min", "max"]).rename(columns={"min": "lowest_head", "max": "highest_head"})
+        model = model.reset_index().assign(n=self.images)
+        model["depends_on"] = [dependence(m) for m in model["metric"]]
+        return {"kpca_values": table, "kpca_values_model": model}
+
+    def summary(self) -> dict[str, Figure]:
+        note = f"mean over heads and blocks; {self.axes} eigenvectors; {self.note()}"
+        shown = ("optimal_cosine", "linear_cka", "kernel_cka", "principal_overlap")
+        return {
+            m if kind == LEARNED else f"{m}_{kind.replace(' ', '_')}": Figure(
+                float(self.moments(f"{kind}.{m}")[0].mean()), "", self.images, f"{kind} values; {note}"
+            )
+            for kind in self.kinds
+            for m in shown
+        }
+
+
+def dependence(measure: str) -> str:
+    """What a measure sees that the theory leaves open."""
+    if measure in FAIR:
+        return "nothing open"
+    return "length of axes" if measure in SCALE_DEPENDENT else "sign, order and length of axes"

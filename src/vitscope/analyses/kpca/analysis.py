@@ -1,0 +1,187 @@
+"""What all kernel-PCA analyses have in common: q, k and v of a block, sums per block and head, the random twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.accumulators import mean_std
+from vitscope.analyses.base import Analysis, zeros
+from vitscope.analyses.class_space.control import check_control, enlist, run_controls, shared_twin
+from vitscope.analyses.kpca.keygram import shared_for
+from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+PREFIX = "control."  # of the twin's sums among ours
+OWN, RANDOM = "own", "random"  # column `weights`: the model's own, or drawn at random for the control
+
+
+class KpcaAnalysis(Analysis):
+    """Subclasses implement `start_sums`, `read` and `own_tables`, and may implement `finish_batch`.
+
+    control: 'random' runs the same architecture with random weights beside the model, at twice the cost.
+    """
+
+    default = False  # asked for by name: an eigen-decomposition per head costs more than the forward pass
+    variants: Sequence[str] = ("exact", "code")
+    axes_needed = False  # D_v axes must exist: refused where there are fewer tokens
+
+    def __init__(self, variant: str = "exact", standardised: bool = False, control: str | None = None) -> None:
+        super().__init__()
+        if variant not in self.variants:
+            raise VitscopeError(f"variant={variant!r} is not known here: expected one of {', '.join(self.variants)}.")
+        check_control(control)
+        self.variant, self.standardised, self.control = variant, standardised, control
+        self._twin: KpcaAnalysis | None = None  # the same analysis of the random twin
+        self._twin_model: Model | None = None
+
+    # for subclasses
+
+    def start_sums(self, model: Model) -> None:
+        raise NotImplementedError
+
+    def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
+        raise NotImplementedError
+
+    def finish_batch(self, batch: Batch) -> None:
+        """After the last block of a batch."""
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        raise NotImplementedError
+
+    # the contract
+
+    def needs(self, model: Model) -> list[str]:
+        return ["blocks.*.attn.hook_[qkv]"]
+
+    def start(self, model: Model) -> None:
+        self.layout = layout = model.layout
+        if self.axes_needed and layout.tokens < layout.head_dim:
+            raise UnsupportedModelError(
+                f"{model.name} has {layout.tokens} tokens and heads of size {layout.head_dim}: kernel PCA of N tokens "
+                "has at most N axes, and the theorem needs one per head dimension (D_v <= N). Open the model with "
+                "larger images or smaller patches, or use kpca.spectrum, kpca.reconstruction and kpca.norms."
+            )
+        self.shared = shared_for(model)
+        self.count = min(layout.head_dim, layout.tokens)  # axes that are looked at: D_v, where there are as many
+        self.remarks = attention_remarks(model)
+        self.sums = {"n": zeros(1, dtype=torch.int64)}
+        self.start_sums(model)
+        if self.control:
+            self._twin_model = shared_twin(model, self.setting.seed)
+            self._twin = type(self)(**{**self.options(), "control": None})
+            self._twin.setting = self.setting
+            self._twin.start(self._twin_model)
+            self.sums |= {PREFIX + key: value for key, value in self._twin.sums.items()}
+
+    def begin(self) -> None:
+        self._link()
+
+    def _link(self) -> None:
+        """The twin adds to our sums: after a resume or a merge they are other tensors than before."""
+        if self._twin is not None:
+            self._twin.sums = {k.removeprefix(PREFIX): v for k, v in self.sums.items() if k.startswith(PREFIX)}
+
+    def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
+        named = {name.rpartition("_")[2]: value for name, value in points.items()}
+        if missing := sorted({"q", "k", "v"} - named.keys()):
+            raise UnsupportedModelError(
+                f"Block {block} hands over no {', '.join(missing)}: its attention does not call "
+                "scaled_dot_product_attention, where q, k and v are read."
+            )
+        q, k, v = named["q"], named["k"], named["v"]
+        for name, value in (("queries", q), ("keys", k), ("values", v)):
+            if not value.isfinite().all():
+                raise NumericalError(
+                    f"The {name} of block {block} hold NaN or infinity (images {batch.paths[0]} to {batch.paths[-1]}). "
+                    "Look at the weights, or run the model in float32."
+                )
+        self.read(block, q, k, v, batch)
+        if self._twin is not None and self._twin_model is not None:
+            enlist(self._twin_model, self._twin, batch)
+
+    def end_batch(self, batch: Batch) -> None:
+        self.finish_batch(batch)
+        self.add("n", torch.tensor([len(batch)]))
+        run_controls(batch)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        self._link()
+        tables = {name: table.assign(weights=OWN) for name, table in self.own_tables().items()}
+        if self._twin is None:
+            return tables
+        control = {name: table.assign(weights=RANDOM) for name, table in self._twin.own_tables().items()}
+        return {name: pd.concat([table, control[name]], ignore_index=True) for name, table in tables.items()}
+
+    @property
+    def images(self) -> int:
+        return int(self.sums["n"])
+
+    def note(self) -> str:
+        """The protocol in a few words."""
+        return "; ".join(
+            [f"variant {self.variant}", *(["standardised per token"] if self.standardised else []), *self.remarks]
+        )
+
+    # sums of per-image numbers
+
+    def start_moments(self, *keys: str, shape: Sequence[int]) -> None:
+        for key in keys:
+            self.sums |= {key: zeros(*shape), f"{key}.squared": zeros(*shape)}
+
+    def add_moments(self, key: str, value: Tensor, where: Any = ...) -> None:
+        """Add the numbers of a batch (B, *shape), the images first, and their squares."""
+        value = value.detach().to("cpu", torch.float64)
+        self.sums[key][where] += value.sum(0)
+        self.sums[f"{key}.squared"][where] += value.square().sum(0)
+
+    def moments(self, key: str, n: float | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation over images (or over `n` observations)."""
+        count = torch.tensor(float(max(1, self.images if n is None else n)), dtype=torch.float64)
+        return mean_std(count, self.sums[key], self.sums[f"{key}.squared"])
+
+    def per_head(self, *keys: str, column: str = "metric") -> pd.DataFrame:
+        """Tidy: block, head, metric, mean, std, n, from sums (blocks, heads)."""
+        import pandas as pd
+
+        frames = []
+        for key in keys:
+            mean, std = self.moments(key)
+            block, head = (i.flatten() for i in torch.meshgrid(*map(torch.arange, mean.shape), indexing="ij"))
+            cells = {"mean": mean.flatten().numpy(), "std": std.flatten().numpy(), "n": self.images}
+            frames.append(pd.DataFrame({"block": block.numpy(), "head": head.numpy(), column: key} | cells))
+        return pd.concat(frames, ignore_index=True)
+
+    def emit_images(self, table: str, batch: Batch, columns: Mapping[str, Any]) -> None:
+        """One row per image of the batch; tensors (B,) become columns, anything else is the same in every row."""
+        import pandas as pd
+
+        cells = {key: c.detach().cpu().numpy() if isinstance(c, Tensor) else c for key, c in columns.items()}
+        self.emit(table, pd.DataFrame({"image": batch.indices.numpy()} | cells))
+
+
+def attention_remarks(model: Model) -> list[str]:
+    """What a reader must know about this model's q and k."""
+    remarks = []
+    attentions = [b.get_submodule("attn") for b in model.module.blocks if hasattr(b, "attn")]  # type: ignore[union-attr]
+    norms = [getattr(a, n, None) for a in attentions for n in ("q_norm", "k_norm")]
+    if any(norm is not None and not isinstance(norm, torch.nn.Identity) for norm in norms):
+        remarks.append("q and k are taken after their norm")
+    if getattr(model.module, "rope", None) is not None:
+        remarks.append("q and k are taken after rotary position embedding")
+    biased = any(
+        getattr(a, n, None) is not None for a in attentions for n in ("rel_pos", "relative_position_bias_table")
+    )
+    if biased or getattr(model.module, "rel_pos_bias", None) is not None:
+        remarks.append("additive attention bias left out: exp(q.k + b) is not the theorem's kernel")
+    return remarks
