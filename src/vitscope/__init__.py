@@ -55,7 +55,9 @@ __all__ = ["__version__", *_HOME]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        # kept, because the module vitscope.demo would otherwise hide the function of that name at the next access
+        value = globals()[name] = getattr(import_module(_HOME[name]), name)
+        return value
     raise AttributeError(f"module 'vitscope' has no attribute {name!r}")
 
 

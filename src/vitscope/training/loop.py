@@ -310,7 +310,8 @@ def _bar(options: TrainOptions, run: Run, progress: Progress, steps: int, ranks:
         total=options.epochs * steps,
         initial=progress.epoch * steps + progress.step,
         desc=run.label,
-        unit=" steps",
+        unit="step",
+        mininterval=0.5,
         dynamic_ncols=True,
         disable=not (options.progress and ranks.first),
     )

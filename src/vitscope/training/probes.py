@@ -28,7 +28,8 @@ class Probes:
 
     def __init__(self, options: TrainOptions, model: Model, ranks: Ranks) -> None:
         self.options, self.model, self.ranks = options, model, ranks
-        self._optional = {column for analysis in choose_analyses(options.probe) for column in analysis.optional}
+        watched = choose_analyses(options.probe) if options.probe else []
+        self._optional = {column for analysis in watched for column in analysis.optional}
         self.data = {split: probe_data(options, split) for split in options.probe_splits if options.probe}
         for images in self.data.values():  # what cannot be measured is refused before an hour of training
             start_analyses(self._fresh(Setting(seed=options.seed)), model, images, explicit=True)
