@@ -8,9 +8,9 @@ from vitscope.analyses.class_space.removal import (
     droppable,
     dropped,
     kept_indices,
-    kept_logits,
     maskable,
     masking_edits,
+    stream_kept,
 )
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
@@ -49,7 +49,7 @@ def test_masking_keys_equals_dropping_tokens(tools, name, options):
     images, keep = tools["make_batch"](model).images, random_keep(model, 6)
     with torch.no_grad():
         expected = torch.stack([by_hand(model, image, row) for image, row in zip(images, keep)])
-        torch.testing.assert_close(kept_logits(model, images, keep), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(stream_kept(model, images, keep), expected, rtol=1e-4, atol=1e-5)
         for i in range(6):
             with dropped(model, kept_indices(keep[i : i + 1])):
                 torch.testing.assert_close(model(images[i : i + 1])[0], expected[i], rtol=1e-4, atol=1e-5)
@@ -65,7 +65,7 @@ def test_attention_that_is_not_one_softmax_is_dropped_for_real(tools):
     images, keep = tools["make_batch"](model).images, random_keep(model, 6)
     with torch.no_grad():
         expected = torch.stack([by_hand(model, image, row) for image, row in zip(images, keep)])
-        torch.testing.assert_close(kept_logits(model, images, keep), expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(stream_kept(model, images, keep), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["eva02_tiny_patch14_224", "beit_base_patch16_224", "vit_relpos_small_patch16_224"])
@@ -75,9 +75,9 @@ def test_where_places_matter_only_masking_is_offered(tools, name):
     assert not droppable(model)
     images, keep = tools["make_batch"](model).images, random_keep(model, 6)
     with torch.no_grad():
-        everything = kept_logits(model, images, torch.ones_like(keep))
+        everything = stream_kept(model, images, torch.ones_like(keep))
         torch.testing.assert_close(everything, model(images), rtol=1e-4, atol=1e-5)
-        assert not torch.allclose(kept_logits(model, images, keep), everything, atol=1e-4)
+        assert not torch.allclose(stream_kept(model, images, keep), everything, atol=1e-4)
         with pytest.raises(UnsupportedModelError, match="places matter"), dropped(model, kept_indices(keep[:1])):
             pass
 
@@ -87,8 +87,8 @@ def test_what_a_removed_token_holds_does_not_matter(model, tools):
     removed = ~keep[:, 1:].view(-1, 4, 4)
     pixels = removed.repeat_interleave(7, 1).repeat_interleave(7, 2)[:, None]
     with torch.no_grad():
-        before = kept_logits(model, images, keep)
-        after = kept_logits(model, torch.where(pixels, torch.full_like(images, 9.0), images), keep)
+        before = stream_kept(model, images, keep)
+        after = stream_kept(model, torch.where(pixels, torch.full_like(images, 9.0), images), keep)
     torch.testing.assert_close(before, after, rtol=1e-4, atol=1e-5)
 
 

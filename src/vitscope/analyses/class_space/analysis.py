@@ -56,6 +56,9 @@ class ClassSpaceAnalysis(Analysis):
 
     # for subclasses
 
+    def select(self, model: Model) -> Selection:
+        return Selection(model.layout, self.tokens)
+
     def start_sums(self, model: Model) -> None:
         raise NotImplementedError
 
@@ -72,7 +75,7 @@ class ClassSpaceAnalysis(Analysis):
 
     def start(self, model: Model) -> None:
         self.projector = Projector(model, self.head)
-        self.selection = Selection(model.layout, self.tokens)
+        self.selection = self.select(model)
         self.layout = model.layout
         self.groups = self.selection.groups()
         self.start_sums(model)

@@ -54,11 +54,13 @@ def _rebuilt(model: Model) -> nn.Module | None:
     """Built anew by timm, where the model was opened by name."""
     import timm
 
+    from vitscope.attention import convert_from_description
+
     if "options" not in model.source:
         return None
     options = {**model.source["options"], "num_classes": model.num_classes}
-    options.pop("pretrained", None)
-    return timm.create_model(str(model.source["name"]), pretrained=False, **options)
+    module = timm.create_model(str(model.source["name"]), pretrained=False, **options)
+    return convert_from_description(module, model.source.get("attention"))
 
 
 def _draw(module: nn.Module) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.class_space.removal import droppable, dropped, kept_logits, maskable
+from vitscope.analyses.class_space.removal import droppable, dropped, maskable, stream_kept
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def curve_hits(
     """(S, B) float64: is the image classified rightly from its first n tokens in `order` (B, T), for n in counts?
 
     Pooled models have nothing to read at n = 0: they get the chance level 1/K there. `drop` forces a way (for tests).
+    Dropping is preferred: it costs less the fewer tokens are left.
     """
     p, t = model.layout.prefix_tokens, model.layout.image_tokens
     dropping = droppable(model) if drop is None else drop
@@ -70,7 +71,7 @@ def curve_hits(
                 keep = torch.zeros(len(order), p + t, dtype=torch.bool)
                 keep[:, :p] = True
                 keep.scatter_(1, order[:, :n].cpu() + p, True)
-                logits = kept_logits(model, images, keep)
+                logits = stream_kept(model, images, keep)
             hits[s] = (logits.argmax(1).cpu() == labels.cpu()).double()
     return hits
 

@@ -7,12 +7,13 @@ Two ways that give the same result wherever both exist:
 * *drop*: the tokens are really left out, which is quicker the fewer are left. All images of a batch must keep equally
   many, and nothing after the embedding may depend on places (absolute positions only).
 
-`kept` chooses: attention that is not one softmax over the keys (`vitscope.attention`'s RPC and scaled) needs dropping.
+`stream_kept` chooses: attention that is not one softmax over the keys (`vitscope.attention`'s RPC and scaled) needs
+dropping.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -106,22 +107,41 @@ def dropped(model: Model, indices: Tensor) -> Iterator[Model]:
         handle.remove()
 
 
-def kept_logits(model: Model, images: Tensor, keep: Tensor) -> Tensor:
-    """Logits when only the tokens in `keep` (B, N) take part: by masking where that holds, else by dropping."""
+OnKept = Callable[[int, dict[str, Tensor], Tensor, Tensor], None]
+
+
+def stream_kept(
+    model: Model, images: Tensor, keep: Tensor, names: str | Sequence[str] = (), on_block: OnKept | None = None
+) -> Tensor:
+    """`model.stream` with only the tokens in `keep` (B, N): by masking where that holds, else by dropping.
+
+    on_block(block, points, rows, tokens): `points` belong to the images `rows` (b,) and their tokens `tokens` (b, n).
+    Under masking these are all tokens; what stands at removed ones is to be ignored.
+    """
     if maskable(model):
+        everything = torch.arange(len(keep)), torch.arange(keep.shape[1]).expand(len(keep), -1)
         with model.edits(masking_edits(model, keep)):
-            return model(images)
+            return _stream(model, images, names, on_block, *everything)
     check_keep(model, keep)
     counts = keep.sum(1)
     logits: Tensor | None = None
     for count in counts.unique().tolist():  # images that keep equally many go together
         rows = (counts == count).nonzero().flatten()
-        with dropped(model, kept_indices(keep[rows])):
-            part = model(images[rows.to(images.device)])
+        indices = kept_indices(keep[rows])
+        with dropped(model, indices):
+            part = _stream(model, images[rows.to(images.device)], names, on_block, rows, indices)
         logits = part.new_empty(len(keep), part.shape[1]) if logits is None else logits
         logits[rows.to(part.device)] = part
     assert logits is not None
     return logits
+
+
+def _stream(
+    model: Model, images: Tensor, names: str | Sequence[str], on_block: OnKept | None, rows: Tensor, tokens: Tensor
+) -> Tensor:
+    if on_block is None:
+        return model(images)
+    return model.stream(images, names, lambda block, points: on_block(block, points, rows, tokens))
 
 
 def kept_indices(keep: Tensor) -> Tensor:

@@ -1,0 +1,232 @@
+"""What does a token's knowledge rest on? Perturb attention or take tokens away, and compare the same tokens.
+
+| perturbation | what is done | compared |
+|---|---|---|
+| self_only | image tokens attend only to themselves | class and image tokens |
+| no_cls | image tokens do not attend to the class token; rows renormalised | class and image tokens |
+| no_cls_bare | the same without renormalisation, as published | class and image tokens |
+| without_context | context tokens are removed after the position embedding | class token and class-labelled tokens |
+| without_class | class-labelled tokens are removed | class token and context tokens |
+
+Both sides are the same images and the same tokens; removals need masks and take images that have both kinds of tokens.
+Each costs one forward pass per image (the unperturbed side is the run's own pass).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.attention_edits import attention_edit
+from vitscope.analyses.class_space.localisation import usable
+from vitscope.analyses.class_space.projection import Heads
+from vitscope.analyses.class_space.ranks import identifiability, ties_of
+from vitscope.analyses.class_space.removal import stream_kept
+from vitscope.analyses.class_space.sharing import Readings
+from vitscope.analyses.class_space.tokens import Tokens
+from vitscope.data.batch import CONTEXT, OBJECT
+from vitscope.errors import VitscopeError, suggest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+ATTENTION = ("self_only", "no_cls", "no_cls_bare")
+REMOVAL = {"without_context": (CONTEXT, "object"), "without_class": (OBJECT, "context")}  # removed, compared
+KINDS = (*ATTENTION, *REMOVAL)
+VALUES = ("before", "after", "change")  # of r, then of r = 1
+
+
+@register_analysis("perturbation")
+class Perturbation(ClassSpaceAnalysis):
+    """Accuracy and identifiability before and after perturbing attention or removing tokens.
+
+    kinds: perturbations, all by default. blocks: those whose attention is edited, all by default.
+    """
+
+    keys: ClassVar = {
+        "perturbation": ["perturbation", "block", "tokens"],
+        "perturbation_accuracy": ["perturbation"],
+    }
+
+    def __init__(
+        self,
+        tokens: Tokens = "all",
+        head: Heads = "own",
+        variant: str = "exact",
+        control: str | None = None,
+        kinds: Sequence[str] | None = None,
+        blocks: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(tokens, head, variant, control)
+        wrong = [k for k in kinds or () if k not in KINDS]
+        if wrong:
+            raise VitscopeError(
+                f"There is no perturbation {wrong[0]!r}.{suggest(wrong[0], KINDS)} Known: {', '.join(KINDS)}."
+            )
+        if tokens == "class":
+            raise VitscopeError("Perturbations compare image tokens: use tokens='all' or 'image'.")
+        self.kinds = list(kinds) if kinds is not None else None
+        self.blocks = list(blocks) if blocks is not None else None
+
+    def needs(self, model: Model) -> list[str]:
+        return ["blocks.*.hook_resid_post"]
+
+    def start_sums(self, model: Model) -> None:
+        self.model = model
+        chosen = self.kinds or [k for k in KINDS if model.layout.class_tokens or not k.startswith("no_cls")]
+        self.chosen = chosen
+        for kind in chosen:
+            if kind in ATTENTION:
+                self._edits(kind)  # refuses what cannot be done before any image is read
+        self.start_clusters("tokens", 2 * len(VALUES), len(chosen), self.layout.blocks)
+        self.sums |= {key: zeros(len(chosen)) for key in ("images", "right_before", "right_after", "both")}
+        self._before: list[Tensor] = []  # ranks (B, n) of each block of the unperturbed pass
+        self._readings: Readings | None = None
+
+    def _edits(self, kind: str) -> Mapping[str, object]:
+        name = "self_only" if kind == "self_only" else "no_cls"
+        return attention_edit(self.model, name, renormalise=kind != "no_cls_bare", blocks=self.blocks)  # type: ignore[arg-type]
+
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+        if block == 0:
+            self._before, self._readings = [], readings
+        self._before.append(readings.get(block, "hook_resid_post", points).rank)
+
+    def end_batch(self, batch: Batch) -> None:
+        readings = self._readings
+        assert readings is not None
+        assert batch.logits is not None
+        images = readings.rows(batch.images).to(self.model.device)
+        right = readings.rows(batch.logits).argmax(1).cpu() == readings.labels
+        for number, kind in enumerate(self.chosen if len(readings.labels) else []):
+            if kind in ATTENTION:
+                self._attention(number, kind, images, right, readings)
+            elif readings.masks is not None:
+                self._removal(number, kind, images, right, readings)
+        self._before, self._readings = [], None
+        super().end_batch(batch)
+
+    def _attention(self, number: int, kind: str, images: Tensor, right: Tensor, readings: Readings) -> None:
+        after: list[Tensor] = []
+
+        def on_block(block: int, points: Mapping[str, Tensor]) -> None:
+            (x,) = points.values()
+            after.append(self._rank(block, x[:, self.selection.where], readings.labels, self.selection.first))
+
+        with self.model.edits(self._edits(kind)):  # type: ignore[arg-type]
+            logits = self.model.stream(images, "blocks.*.hook_resid_post", on_block)
+        members = readings.members.clone()
+        for g, group in enumerate(self.groups):
+            if group in ("object", "context"):  # parts of image: those belong to the removals
+                members[:, g] = 0
+        self._add(number, self._before, after, members, right, logits.argmax(1).cpu() == readings.labels)
+
+    def _removal(self, number: int, kind: str, images: Tensor, right: Tensor, readings: Readings) -> None:
+        assert readings.masks is not None
+        removed, compared = REMOVAL[kind]
+        rows = usable(readings.masks).nonzero().flatten()  # images that have both kinds of tokens
+        if not len(rows):
+            return
+        keep = torch.ones(len(rows), self.layout.tokens, dtype=torch.bool)
+        keep[:, self.layout.prefix_tokens :] = readings.masks[rows] != removed
+        labels = readings.labels[rows]
+        after = [torch.zeros(len(rows), self.layout.tokens) for _ in range(self.layout.blocks)]
+
+        def on_block(block: int, points: Mapping[str, Tensor], which: Tensor, tokens: Tensor) -> None:
+            (x,) = points.values()
+            after[block][which[:, None], tokens] = self._rank(block, x, labels[which], 0)
+
+        logits = stream_kept(self.model, images[rows.to(images.device)], keep, "blocks.*.hook_resid_post", on_block)
+        members = readings.members[rows]
+        for g, group in enumerate(self.groups):
+            if group not in ("class", "distillation", "register", compared):
+                members[:, g] = 0
+        after = [a[:, self.selection.where] for a in after]
+        before = [b[rows] for b in self._before]
+        self._add(number, before, after, members, right[rows], logits.argmax(1).cpu() == labels)
+
+    def _rank(self, block: int, x: Tensor, labels: Tensor, first: int) -> Tensor:
+        where = f"blocks.{block}.hook_resid_post"
+        ties = ties_of(self.variant)
+        return self.projector.read(x, labels, first_token=first, ties=ties, where=where).rank.cpu()
+
+    def _add(
+        self,
+        number: int,
+        before: Sequence[Tensor],
+        after: Sequence[Tensor],
+        members: Tensor,
+        right: Tensor,
+        still: Tensor,
+    ) -> None:
+        for block, (b, a) in enumerate(zip(before, after)):
+            values = []
+            for now in (lambda rank: identifiability(rank.double(), self.projector.classes), lambda rank: rank == 0):
+                x, y = now(b).double(), now(a).double()
+                values += [x, y, y - x]
+            self.add_clusters("tokens", (number, block), torch.stack(values), members)
+        for key, value in (("images", torch.ones_like(right)), ("right_before", right), ("right_after", still)):
+            self.sums[key][number] += value.double().sum()
+        self.sums["both"][number] += (right & still).double().sum()
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        rows = []
+        for number, kind in enumerate(self.chosen):
+            for block in range(self.layout.blocks):
+                for g, group in enumerate(self.groups):
+                    row: dict[str, object] = {"perturbation": kind, "block": block, "tokens": group}
+                    means = [self.mean_of("tokens", (number, block), v, g) for v in range(6)]
+                    if means[0] is None:
+                        continue
+                    for v, mean in enumerate(means):
+                        assert mean is not None
+                        name, scale = ("identifiability", 1) if v < 3 else ("rate", 100)
+                        part = VALUES[v % 3]
+                        row[f"{name}_{part}"] = scale * mean.value
+                        if part == "change":
+                            row |= {f"{name}_change_low": scale * mean.low, f"{name}_change_high": scale * mean.high}
+                    rows.append(row | {"n_tokens": means[0].tokens, "n_images": means[0].images})
+        return {"perturbation": pd.DataFrame(rows), "perturbation_accuracy": self._accuracy()}
+
+    def _accuracy(self) -> pd.DataFrame:
+        import pandas as pd
+
+        from vitscope.analyses.accumulators import wilson
+
+        rows = []
+        for number, kind in enumerate(self.chosen):
+            n, before, after, both = (
+                float(self.sums[k][number]) for k in ("images", "right_before", "right_after", "both")
+            )
+            if n == 0:  # a removal, and no masks
+                continue
+            row: dict[str, object] = {"perturbation": kind}
+            for name, hits in (("before", before), ("after", after)):
+                low, high = wilson(hits, n)
+                row |= {f"accuracy_{name}": 100 * hits / n, f"accuracy_{name}_low": 100 * low}
+                row[f"accuracy_{name}_high"] = 100 * high
+            rows.append(row | {"lost": round(before - both), "gained": round(after - both), "n_images": round(n)})
+        return pd.DataFrame(rows)
+
+    def summary(self) -> dict[str, Figure]:
+        table = self.own_tables()["perturbation"]
+        last = table[(table["block"] == self.layout.blocks - 1) & table["tokens"].isin(["image", "object", "context"])]
+        return {
+            str(row["perturbation"]): Figure(
+                float(row["rate_after"]),
+                "%",
+                int(row["n_images"]),
+                f"identifiable {row['tokens']} tokens, last block; unperturbed {row['rate_before']:.2f} %",
+            )
+            for row in last.to_dict("records")
+        }

@@ -1,0 +1,228 @@
+"""Which relevance method is faithful, which one finds the object, and what does each cost? One table.
+
+For every image and method: a map (`relevance.py`), accuracy curves under negative and positive perturbation with their
+areas (`curves.py`), and, with masks, pointing game and average precision (`localisation.py`). Relevance is asked for
+the true class. Areas are means over images of each image's own area, so their intervals are over images; the difference
+to random relevance is paired by image.
+
+Cost per image: the methods' own passes and, for each method and direction, `steps` - 1 passes over a share of the
+tokens (together about steps / 2 forward passes where tokens can be dropped, steps where they must be masked).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.accumulators import Z95, wilson
+from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.curves import (
+    DIRECTIONS,
+    area,
+    curve_hits,
+    kept_counts,
+    most_relevant,
+    published_area,
+)
+from vitscope.analyses.class_space.localisation import average_precision, object_share, pointing_game, usable
+from vitscope.analyses.class_space.projection import Heads
+from vitscope.analyses.class_space.ranks import check_labels
+from vitscope.analyses.class_space.relevance import COST, METHODS, RANDOM, random_relevance, relevance
+from vitscope.analyses.class_space.sharing import Readings
+from vitscope.analyses.class_space.tokens import Tokens, token_masks
+from vitscope.errors import VitscopeError, suggest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+PLACES = ("pointing", "average_precision")
+
+
+@register_analysis("relevance")
+class Relevance(ClassSpaceAnalysis):
+    """Relevance methods: faithfulness under perturbation, localisation against masks, cost.
+
+    methods: all by default; random is always there. steps: points of a curve; 0: every number of tokens, which
+    variant='code' needs. draws: random maps per image.
+    """
+
+    keys: ClassVar = {"relevance": ["method"], "relevance_curves": ["method", "direction", "kept"]}
+
+    def __init__(
+        self,
+        tokens: Tokens = "all",
+        head: Heads = "own",
+        variant: str = "exact",
+        control: str | None = None,
+        methods: Sequence[str] | None = None,
+        steps: int = 20,
+        draws: int = 3,
+    ) -> None:
+        super().__init__(tokens, head, variant, control)
+        wrong = [m for m in methods or () if m not in (*METHODS, RANDOM)]
+        if wrong:
+            raise VitscopeError(
+                f"There is no relevance method {wrong[0]!r}.{suggest(wrong[0], METHODS)} Known: {', '.join(METHODS)}."
+            )
+        if draws < 1 or steps < 0:
+            raise VitscopeError(f"steps={steps}, draws={draws}: expected steps >= 0 (0: every token) and draws >= 1.")
+        if variant == "code" and steps:
+            raise VitscopeError("variant='code' sums over every number of tokens: use steps=0 with it.")
+        self.methods = list(methods) if methods is not None else None
+        self.steps, self.draws = steps, draws
+
+    def needs(self, model: Model) -> list[str]:
+        return []
+
+    def start_sums(self, model: Model) -> None:
+        self.model = model
+        self.chosen = [m for m in self.methods or METHODS if m != RANDOM] + [RANDOM]
+        self.counts = kept_counts(model.layout.image_tokens, self.steps or None)
+        m, s = len(self.chosen), len(self.counts)
+        self.sums = {"n": zeros(1), "hits": zeros(m, 2, s)}
+        self.sums |= {key: zeros(m, 2) for key in ("area_squared", "gain", "gain_squared")}  # gain: over random
+        self.sums |= {"n_masked": zeros(1), "chance": zeros(1)}
+        self.sums |= {key: zeros(m) for p in PLACES for key in (p, f"{p}_squared")}
+
+    def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
+        pass
+
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+        pass
+
+    def end_batch(self, batch: Batch) -> None:
+        from vitscope.analyses.class_space.control import enlist
+
+        check_labels(batch.labels, self.projector.classes)
+        known = batch.labels >= 0
+        if known.any():
+            masks = token_masks(batch.masks, self.layout.grid)
+            self._images(batch, known, None if masks is None else masks[known])
+        if self._twin is not None and self._twin_model is not None:
+            enlist(self._twin_model, self._twin, batch)
+        super().end_batch(batch)
+
+    def _images(self, batch: Batch, known: Tensor, masks: Tensor | None) -> None:
+        assert batch.logits is not None
+        images, labels = batch.images[known].to(self.model.device), batch.labels[known]
+        numbers = batch.indices[known].tolist()
+        tokens, inner = self.layout.image_tokens, self.counts[1:-1]
+        ends = curve_hits(self.model, images, labels, torch.zeros(len(labels), tokens, dtype=torch.int64), [0])
+        full = (batch.logits[known].argmax(1).cpu() == labels).double()[None]  # (1, B)
+        areas = torch.empty(len(self.chosen), 2, len(labels), dtype=torch.float64)
+        for m, method in enumerate(self.chosen):
+            draws = self.draws if method == RANDOM else 1
+            for draw in range(draws):
+                if method == RANDOM:
+                    found = random_relevance(numbers, tokens, self.seed, draw)
+                else:
+                    found = relevance(self.model, images, labels, method).cpu()
+                for d, direction in enumerate(DIRECTIONS):
+                    order = most_relevant(found, direction)
+                    hits = torch.cat([ends, curve_hits(self.model, images, labels, order, inner), full])  # (S, B)
+                    self.sums["hits"][m, d] += hits.sum(1) / draws
+                    curve = self._area(hits)
+                    areas[m, d] = curve / draws if draw == 0 else areas[m, d] + curve / draws
+                if masks is not None:
+                    self._localise(m, found, masks, draws)
+            if method != RANDOM:
+                self._emit_maps(method, found, numbers)
+        gain = areas - areas[-1]
+        for key, value in (("area_squared", areas**2), ("gain", gain), ("gain_squared", gain**2)):
+            self.sums[key] += value.sum(-1)
+        self.sums["n"] += len(labels)
+        if masks is not None:
+            good = usable(masks)
+            self.sums["n_masked"] += good.sum()
+            self.sums["chance"] += object_share(masks)[good].sum()
+
+    def _area(self, hits: Tensor) -> Tensor:
+        """Each image's own area, (S, B) -> (B,)."""
+        share = torch.tensor(self.counts, dtype=torch.float64) / self.counts[-1]
+        return torch.trapezoid(hits, share[:, None], dim=0)
+
+    def _localise(self, m: int, found: Tensor, masks: Tensor, draws: int) -> None:
+        good = usable(masks)
+        for name, measure in (("pointing", pointing_game), ("average_precision", average_precision)):
+            values = measure(found[good], masks[good])
+            self.sums[name][m] += values.sum() / draws
+            self.sums[f"{name}_squared"][m] += values.square().sum() / draws
+
+    def _emit_maps(self, method: str, found: Tensor, images: Sequence[int]) -> None:
+        import pandas as pd
+
+        shown = [i for i, image in enumerate(images) if image in self.setting.gallery]
+        if not shown:
+            return
+        rows, columns = self.layout.grid
+        row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+        frames = []
+        for i in shown:
+            largest = found[i].abs().max().clamp(min=1e-30)  # maps have no unit: the largest is 1
+            cells = {"block": self.layout.blocks - 1, "row": row.flatten().numpy(), "col": column.flatten().numpy()}
+            value = (found[i] / largest).double().numpy()
+            frames.append(pd.DataFrame({"image": images[i], "map": f"relevance: {method}", **cells, "value": value}))
+        self.emit("maps_relevance", pd.concat(frames, ignore_index=True))
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        n, rows, curves = float(self.sums["n"]), [], []
+        for m, method in enumerate(self.chosen):
+            row: dict[str, object] = {"method": method}
+            for d, direction in enumerate(DIRECTIONS):
+                accuracy = (self.sums["hits"][m, d] / n).tolist()
+                value = area(accuracy, self.counts)
+                half = _half(value * n, float(self.sums["area_squared"][m, d]), n)
+                row |= {f"{direction}_area": value, f"{direction}_low": value - half, f"{direction}_high": value + half}
+                gain = float(self.sums["gain"][m, d]) / n
+                half = _half(gain * n, float(self.sums["gain_squared"][m, d]), n)
+                row |= {f"{direction}_gain": gain, f"{direction}_gain_low": gain - half}
+                row[f"{direction}_gain_high"] = gain + half
+                if self.variant == "code":
+                    row[f"{direction}_published"] = published_area(accuracy, self.counts)
+                for kept, share in zip(self.counts, accuracy):
+                    low, high = wilson(min(max(share, 0.0), 1.0) * n, n)
+                    key = {"method": method, "direction": direction, "kept": kept}
+                    numbers = {"accuracy": 100 * share, "low": 100 * low, "high": 100 * high, "n_images": round(n)}
+                    curves.append(key | {"share": kept / self.counts[-1]} | numbers)
+            forward, backward = COST[method]
+            cost = {"forward_passes": forward, "backward_passes": backward, "n_images": round(n)}
+            rows.append(row | self._places(m) | cost)
+        return {"relevance": pd.DataFrame(rows), "relevance_curves": pd.DataFrame(curves)}
+
+    def _places(self, m: int) -> dict[str, object]:
+        n = float(self.sums["n_masked"])
+        if n == 0:  # no masks: these columns are left out
+            return {}
+        hits = float(self.sums["pointing"][m])
+        low, high = wilson(hits, n)
+        row: dict[str, object] = {"pointing": 100 * hits / n, "pointing_low": 100 * low, "pointing_high": 100 * high}
+        total = float(self.sums["average_precision"][m])
+        half = _half(total, float(self.sums["average_precision_squared"][m]), n)
+        mean = total / n
+        row |= {"average_precision": mean, "average_precision_low": mean - half, "average_precision_high": mean + half}
+        return row | {"object_share": float(self.sums["chance"]) / n, "n_masked": round(n)}
+
+    def summary(self) -> dict[str, Figure]:
+        table = self.own_tables()["relevance"].set_index("method")
+        best = table.drop(index=RANDOM).sort_values("negative_area")
+        if not len(best):
+            return {}
+        name = str(best.index[-1])
+        chance = float(table["negative_area"][RANDOM])
+        note = f"largest of {len(best)} methods ({name}); random {chance:.3f}"
+        return {"negative_area": Figure(float(best["negative_area"].iloc[-1]), "area", int(self.sums["n"]), note)}
+
+
+def _half(total: float, squares: float, n: float) -> float:
+    """Half of the 95 % interval of a mean over images."""
+    mean = total / n
+    return Z95 * (max(squares / n - mean**2, 0.0) / max(n - 1, 1)) ** 0.5

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vitscope.analyses.class_space.attention_edits import attention_edit
+from vitscope.analyses.class_space.perturbation import Perturbation
+from vitscope.analyses.one_pass import measure
+from vitscope.data.masks import to_tokens_nearest
+from vitscope.errors import UnsupportedModelError, VitscopeError
+
+
+def ranks(model, images, labels):
+    """(blocks, images, tokens) from the model's own head, and the predictions."""
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(images, "blocks.*.hook_resid_post")
+        points = torch.stack([model.to_class_space(x) for x in cache.values()])  # (L, B, N, K)
+    true = points.gather(-1, labels[None, :, None, None].expand(*points.shape[:3], 1))
+    return (points > true).sum(-1).numpy(), logits.argmax(1).numpy()
+
+
+@pytest.fixture(scope="module")
+def run(model, tools):
+    batches = [tools["make_batch"](model, 5, seed=s) for s in range(3)]
+    with torch.no_grad():
+        for batch in batches:  # right on some images
+            batch.labels[::2] = model(batch.images).argmax(1)[::2]
+    analysis = Perturbation()
+    measure(model, batches, [analysis])
+    images, labels = torch.cat([b.images for b in batches]), torch.cat([b.labels for b in batches])
+    masks = torch.cat([to_tokens_nearest(b.masks, model.layout.grid) for b in batches])
+    return analysis.tables(), images, labels, masks
+
+
+@pytest.mark.parametrize(("kind", "renormalise"), [("self_only", True), ("no_cls", True), ("no_cls_bare", False)])
+def test_attention_perturbations_equal_a_run_of_the_edited_model(model, run, kind, renormalise):
+    tables, images, labels, _ = run
+    before, predicted = ranks(model, images, labels)
+    with model.edits(attention_edit(model, kind.removesuffix("_bare"), renormalise=renormalise)):
+        after, perturbed = ranks(model, images, labels)
+    table = tables["perturbation"].set_index(["perturbation", "block", "tokens"])
+    for block in range(3):
+        for group, tokens in (("class", slice(0, 1)), ("image", slice(1, None))):
+            row = table.loc[kind, block, group]
+            assert row["identifiability_before"] == pytest.approx((1 - before[block][:, tokens] / 10).mean())
+            assert row["identifiability_after"] == pytest.approx((1 - after[block][:, tokens] / 10).mean())
+            assert row["rate_before"] == pytest.approx(100 * (before[block][:, tokens] == 0).mean())
+            assert row["rate_after"] == pytest.approx(100 * (after[block][:, tokens] == 0).mean())
+            assert row["rate_change"] == pytest.approx(row["rate_after"] - row["rate_before"])
+    row = tables["perturbation_accuracy"].set_index("perturbation").loc[kind]
+    assert row["accuracy_before"] == pytest.approx(100 * (predicted == labels.numpy()).mean())
+    assert row["accuracy_after"] == pytest.approx(100 * (perturbed == labels.numpy()).mean())
+    lost = ((predicted == labels.numpy()) & (perturbed != labels.numpy())).sum()
+    assert row["lost"] == lost
+
+
+@pytest.mark.parametrize(
+    ("kind", "removed", "group"), [("without_context", 0, "object"), ("without_class", 1, "context")]
+)
+def test_removals_compare_the_same_tokens_of_the_same_images(model, run, kind, removed, group):
+    tables, images, labels, masks = run
+    m = model.module
+    before, _ = ranks(model, images, labels)
+    r_before, r_after, hits, right = [], [], [], []
+    for i in range(len(images)):
+        keep = torch.cat([torch.ones(1, dtype=torch.bool), masks[i] != removed])
+        with torch.no_grad():
+            x = m.norm_pre(m._pos_embed(m.patch_embed(images[i : i + 1])))[:, keep]
+            for block in m.blocks:
+                x = block(x)
+            logits = model.to_class_space(x)[0]  # (n, K)
+        rank = (logits > logits[:, labels[i]][:, None]).sum(1).numpy()
+        r_after += (1 - rank[1:] / 10).tolist()
+        r_before += (1 - before[2][i][keep.numpy()][1:] / 10).tolist()
+        hits.append(rank[0] == 0)
+        right.append(before[2][i][0] == 0)
+    row = tables["perturbation"].set_index(["perturbation", "block", "tokens"]).loc[kind, 2, group]
+    assert row["n_tokens"] == len(r_after)
+    assert row["identifiability_before"] == pytest.approx(np.mean(r_before))
+    assert row["identifiability_after"] == pytest.approx(np.mean(r_after))
+    accuracy = tables["perturbation_accuracy"].set_index("perturbation").loc[kind]
+    assert accuracy["accuracy_after"] == pytest.approx(100 * np.mean(hits))
+    assert accuracy["accuracy_before"] == pytest.approx(100 * np.mean(right))
+
+
+def test_without_masks_the_removals_are_left_out(model, tools):
+    analysis = Perturbation()
+    measure(model, [tools["make_batch"](model, masks=False)], [analysis])
+    assert set(analysis.tables()["perturbation_accuracy"]["perturbation"]) == {"self_only", "no_cls", "no_cls_bare"}
+
+
+def test_really_dropped_where_masking_does_not_hold(tools):
+    from vitscope.attention import convert
+
+    model = tools["build"]()
+    convert(model, "rpc", layers=[1])
+    analysis = Perturbation(kinds=["without_context"])
+    measure(model, [tools["make_batch"](model)], [analysis])
+    table = analysis.tables()["perturbation"]
+    assert set(table["tokens"]) == {"class", "object"}
+    assert (table["identifiability_after"] > 0).all()
+
+
+def test_chosen_blocks_and_the_control(model, tools):
+    batch = tools["make_batch"](model)
+    analysis = Perturbation(kinds=["self_only"], blocks=[2], control="random")
+    measure(model, [batch], [analysis])
+    table = analysis.tables()["perturbation"]
+    first = table[table["block"] < 2]
+    assert (first["rate_change"] == 0).all()
+    assert "rate_after_control" in table.columns
+    assert "accuracy_after_control" in analysis.tables()["perturbation_accuracy"].columns
+
+
+def test_models_without_a_class_token_leave_out_no_cls_and_refuse_it_when_asked(tools):
+    model = tools["build"](class_token=False, global_pool="avg")
+    analysis = Perturbation()
+    measure(model, [tools["make_batch"](model)], [analysis])
+    assert set(analysis.tables()["perturbation"]["perturbation"]) == {"self_only", "without_context", "without_class"}
+    with pytest.raises(UnsupportedModelError, match="no class token"):
+        measure(model, [], [Perturbation(kinds=["no_cls"])])
+
+
+def test_unknown_perturbation_suggests_the_nearest():
+    with pytest.raises(VitscopeError, match="Did you mean self_only"):
+        Perturbation(kinds=["selfonly"])
