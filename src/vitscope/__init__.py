@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from vitscope.analyses import analyze as analyze
     from vitscope.analyses import list_analyses as list_analyses
     from vitscope.analyses import register_analysis as register_analysis
+    from vitscope.attention import convert as convert
+    from vitscope.attention import list_attentions as list_attentions
+    from vitscope.attention import register_attention as register_attention
     from vitscope.data import list_datasets as list_datasets
     from vitscope.data import load_data as load_data
     from vitscope.data import register_dataset as register_dataset
@@ -37,6 +40,9 @@ _HOME = {
     "list_analyses": "vitscope.analyses",
     "register_analysis": "vitscope.analyses",
     "Analysis": "vitscope.analyses",
+    "convert": "vitscope.attention",
+    "list_attentions": "vitscope.attention",
+    "register_attention": "vitscope.attention",
     "load_data": "vitscope.data",
     "list_datasets": "vitscope.data",
     "register_dataset": "vitscope.data",
