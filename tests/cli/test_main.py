@@ -46,7 +46,7 @@ def test_every_command_shows_its_help_with_examples(command, capsys):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_option_exits_with_2(command, capsys):
     with pytest.raises(SystemExit) as stop:
-        run([command, "--no-such-option"])
+        run([command, "something", "--no-such-option"])
     assert stop.value.code == 2
     assert "--no-such-option" in capsys.readouterr().err
 
@@ -84,6 +84,15 @@ def test_ctrl_c_exits_with_130_and_says_whether_the_command_can_go_on(command, r
     monkeypatch.setattr(f"vitscope.cli.{command}.main", stop)
     assert run([command]) == 130
     assert ("The same command" in capsys.readouterr().err) == resumes
+
+
+def test_after_ctrl_c_a_message_of_the_run_comes_before_the_general_one(monkeypatch, capsys):
+    def stop(arguments):
+        raise KeyboardInterrupt("Stopped after 3 epochs.")
+
+    monkeypatch.setattr("vitscope.cli.analyze.main", stop)
+    assert run(["analyze"]) == 130
+    assert capsys.readouterr().err == "\nStopped after 3 epochs.\n"
 
 
 def test_a_real_interrupt_signal_leaves_no_traceback():

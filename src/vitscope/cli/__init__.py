@@ -45,7 +45,7 @@ def run(arguments: list[str]) -> int:
         return 2
     except KeyboardInterrupt as stop:
         hint = " The same command again goes on from here." if set(arguments[:1]) & set(RESUMABLE) else ""
-        print(f"\n{stop or f'Stopped.{hint}'}", file=sys.stderr)  # the engine's own message knows more
+        print(f"\n{str(stop) or f'Stopped.{hint}'}", file=sys.stderr)  # the engine's own message knows more
         return 130
     except BrokenPipeError:
         # `vitscope models | head`: the reader has gone. Python flushes stdout once more at exit, so point it nowhere.
