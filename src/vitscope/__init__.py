@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vitscope.data import list_datasets as list_datasets
     from vitscope.data import load_data as load_data
     from vitscope.data import register_dataset as register_dataset
+    from vitscope.demonstration import demo as demo
     from vitscope.errors import VitscopeError as VitscopeError
     from vitscope.models import Model as Model
     from vitscope.models import list_models as list_models
@@ -52,7 +53,7 @@ _HOME = {
     "AnalyzeOptions": "vitscope.runs",
     "rerun": "vitscope.runs",
     "build_report": "vitscope.report",
-    "demo": "vitscope.demo",
+    "demo": "vitscope.demonstration",
     "VitscopeError": "vitscope.errors",
 }
 
@@ -61,9 +62,7 @@ __all__ = ["__version__", *_HOME]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        # kept, because the module vitscope.demo would otherwise hide the function of that name at the next access
-        value = globals()[name] = getattr(import_module(_HOME[name]), name)
-        return value
+        return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'vitscope' has no attribute {name!r}")
 
 

@@ -32,7 +32,7 @@ class DemoOptions:
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(DemoOptions, "demo", arguments, EXAMPLES)
-    from vitscope.demo import demo
+    from vitscope.demonstration import demo
 
     changes = {} if options.epochs is None else {"epochs": options.epochs}
     result = demo(

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import vitscope
-from vitscope.demo import ANALYSES, DemoResult, demo
+from vitscope.demonstration import ANALYSES, DemoResult, demo
 from vitscope.report import collect_findings
 from vitscope.training import loop
 
@@ -57,8 +54,3 @@ def test_called_again_it_only_draws(result: DemoResult, monkeypatch: pytest.Monk
     again = demo(result.report.parent, **SHORT)
     assert again.accuracy == result.accuracy
     assert again.report.read_text() == before
-
-
-def test_the_function_is_not_hidden_by_its_module() -> None:
-    code = "import vitscope; first = vitscope.demo; assert callable(first); assert vitscope.demo is first"
-    subprocess.run([sys.executable, "-c", code], check=True)
