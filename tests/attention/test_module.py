@@ -59,6 +59,15 @@ def test_rpc_sees_the_keys_values_and_bias_of_the_model(family, options):
     torch.testing.assert_close(cache["blocks.0.attn.hook_z"].double(), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("name", "options"), EVERY.items())
+def test_no_parameter_is_left_without_a_gradient(family, name, options):
+    """Distributed training waits for the gradient of every parameter."""
+    module = convert(build(family), name, **options)
+    module(images_for(module)).square().sum().backward()
+    assert [key for key, parameter in module.named_parameters() if parameter.grad is None] == []
+
+
 def grown(source_class, **options):
     """A timm attention module with every extra that its constructor offers, in float64."""
     with torch.random.fork_rng(devices=[]):
@@ -125,16 +134,17 @@ def test_gradient_checkpointing_changes_no_gradient(name, options):
         torch.testing.assert_close(got.grad, expected.grad)
 
 
+@pytest.mark.parametrize("family", ["plain", "qk_norm", "eva02", "beit", "relpos"])
 @pytest.mark.parametrize(("name", "options"), EVERY.items())
-def test_float16_autocast_gives_half_precision_of_the_same_result(name, options):
+def test_float16_autocast_gives_half_precision_of_the_same_result(name, options, family):
     """bfloat16 takes the same road; CPUs without its instructions cannot run it."""
-    module = convert(build(), name, **options)
+    module = convert(build(family), name, **options)
     images = images_for(module)
     expected = module(images)
     with torch.autocast("cpu", dtype=torch.float16):
         got = module(images)
     assert got.dtype == torch.float16
-    assert (got - expected).norm() / expected.norm() < 0.02
+    assert (got - expected).norm() / expected.norm() < 0.03
     got.float().square().sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in module.parameters())
 
