@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import entr
 
-from vitscope.analyses.attention import Attention, token_distances, uniform_value
+from vitscope.analyses.attention import Attention, row_entropy, token_distances, uniform_value
 from vitscope.analyses.one_pass import measure
 from vitscope.data.batch import Batch
 from vitscope.models import open_model
@@ -97,6 +98,11 @@ def test_uniform_attention_has_the_values_of_the_uniform_column():
     table = analysis.tables()["attention"]
     assert np.allclose(table["mean"], table["uniform"], rtol=1e-6)
     assert set(table["query"]) == {"class", "register", "image"}
+
+
+def test_entropy_of_zeros_and_subnormal_numbers_is_that_of_scipy():
+    row = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1e-40, 3e-45], [0.2, 0.3, 0.5]])
+    assert row_entropy(row).tolist() == pytest.approx(entr(row.double().numpy()).sum(1).tolist(), abs=1e-7)
 
 
 def test_distances_are_between_patch_centres_in_pixels():

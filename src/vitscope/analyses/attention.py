@@ -69,6 +69,15 @@ def token_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
     return torch.cdist(centres, centres, compute_mode="donot_use_mm_for_euclid_dist").float()
 
 
+def row_entropy(pattern: Tensor) -> Tensor:
+    """-sum a ln a over the last dimension, with 0 ln 0 = 0: half the time of `torch.special.entr`, one temporary.
+
+    Below the smallest normal number the logarithm is that of this number: it is multiplied by less than 1e-37.
+    """
+    smallest = torch.finfo(pattern.dtype).tiny
+    return pattern.clamp_min(smallest).log_().mul_(pattern).sum(-1).neg_()
+
+
 def head_statistics(pattern: Tensor, layout: Layout, distances: Tensor) -> dict[str, Tensor]:
     """Statistics per image and head of one block's pattern (B, H, N, N).
 
@@ -78,7 +87,7 @@ def head_statistics(pattern: Tensor, layout: Layout, distances: Tensor) -> dict[
     c, p = layout.class_tokens, layout.prefix_tokens
     rows = torch.stack(
         [
-            torch.special.entr(pattern).sum(-1),
+            row_entropy(pattern),
             pattern[..., :c].sum(-1),
             pattern[..., c:p].sum(-1),
             pattern.diagonal(dim1=-2, dim2=-1),
