@@ -23,7 +23,7 @@ class ReportOptions:
     """Draw the report of one or more runs from their tables. Needs neither model nor data."""
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], named("RUN [RUN ...]")]
-    """run folders, finished or not"""
+    """run folders, finished or not; a folder that holds run folders stands for them"""
     out: Annotated[Path | None, named("FILE")] = None
     """the page to write; for one run its own report.html, for several report.html in the folder that holds them"""
 
