@@ -66,5 +66,6 @@ def demo(
         progress=progress,
         command=command,
     )
+    assert not isinstance(analysis, list)  # one model, one run
     runs = [analysis, training]
     return DemoResult(build_report(runs, out / "report.html"), collect_findings(runs, 3), training, analysis)

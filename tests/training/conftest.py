@@ -50,6 +50,7 @@ def tiny(textures: Path, tmp_path: Path) -> Callable[..., TrainOptions]:
             "augment": "digits",
             "epochs": 3,
             "batch_size": 16,
+            "optimizer": "nadamw",
             "lr": 5e-3,
             "progress": False,
         }  # fmt: skip

@@ -44,7 +44,14 @@ def test_it_learns_and_the_run_folder_opens_as_a_model(tiny: Tiny) -> None:
 def test_an_epoch_is_plain_adamw_over_the_order_of_the_epoch(tiny: Tiny) -> None:
     plain = {"img_size": 16, "patch_size": 4, "in_chans": 1, "embed_dim": 16, "depth": 1, "num_heads": 2}
     options = tiny(
-        model_options=plain, augment="none", epochs=1, schedule="constant", warmup_epochs=0.0, clip_grad=None, lr=1e-3
+        model_options=plain,
+        optimizer="adamw",
+        augment="none",
+        epochs=1,
+        schedule="constant",
+        warmup_epochs=0.0,
+        clip_grad=None,
+        lr=1e-3,
     )
     run = train(options)
     with warnings.catch_warnings():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ class Progress:
     threads: int = 1
 
 
-def train(options: TrainOptions, *, command: str | list[str] | None = None) -> Run:
+def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) -> Run:
     """Train a ViT. The same call again resumes a killed run exactly, and returns a finished one at once.
 
     Under `torchrun` all processes share each batch. After Ctrl-C the state is saved and `Interrupted` is raised.
@@ -168,7 +169,7 @@ def _train(
                     raise Interrupted(_stopped(run, progress, steps))
 
             train_loss, train_accuracy = progress.sums[0] / progress.sums[2], progress.sums[1] / progress.sums[2]
-            test_loss, test_accuracy = evaluate(model, data.test, accelerator, ranks, options.workers, progress.skipped)
+            test_loss, test_accuracy = evaluate(options, model, data.test, accelerator, ranks, progress.skipped)
             row = {
                 "epoch": epoch + 1,
                 "lr": optimizer.param_groups[0]["lr"],  # of the last step
@@ -193,11 +194,18 @@ def _train(
 
 
 def evaluate(
-    model: Model, data: ImageData, accelerator: Accelerator, ranks: Ranks, workers: int, skipped: list[list[Any]]
+    options: TrainOptions,
+    model: Model,
+    data: ImageData,
+    accelerator: Accelerator,
+    ranks: Ranks,
+    skipped: list[list[Any]],
 ) -> tuple[float, float]:
     """Mean cross-entropy (nats) and accuracy in evaluation mode, without gradients; each image counts once."""
     loss_sum, right, n = 0.0, 0, 0
-    batches = data.batches(model.preprocess, 250, rank=ranks.rank, world=ranks.world, workers=workers)
+    batches = data.batches(
+        model.preprocess, options.look_size, rank=ranks.rank, world=ranks.world, workers=options.workers
+    )
     with evaluating(model.module), torch.no_grad():
         for batch in batches:
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
@@ -228,7 +236,7 @@ def _over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[
 
 
 def _open_run(
-    options: TrainOptions, config: dict[str, Any], model: Model, ranks: Ranks, command: str | list[str] | None
+    options: TrainOptions, config: dict[str, Any], model: Model, ranks: Ranks, command: str | Sequence[str] | None
 ) -> tuple[Run, bool]:
     """The run folder, made or re-opened by the first process alone -> (run, is there anything left to do?)"""
     out, opened = Path(options.out), []

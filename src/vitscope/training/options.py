@@ -87,6 +87,11 @@ class TrainOptions:
         object.__setattr__(self, "model_options", dict(self.model_options))
         object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
 
+    @property
+    def look_size(self) -> int:
+        """Images per forward pass without gradients: what can be trained on can be looked at."""
+        return min(self.batch_size, 256)
+
     def to_config(self) -> dict[str, Any]:
         """What config.yaml keeps: everything but where the run lies and how it is shown."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NOT_SAVED}

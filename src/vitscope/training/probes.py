@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 PREFIX = "probe_"
-BATCH = 100  # images per forward pass of a probe
 
 
 class Probes:
@@ -65,7 +64,11 @@ class Probes:
         for analysis in analyses:
             analysis.prepare(data, self.model)
         batches = data.batches(
-            self.model.preprocess, BATCH, rank=ranks.rank, world=ranks.world, workers=self.options.workers
+            self.model.preprocess,
+            self.options.look_size,
+            rank=ranks.rank,
+            world=ranks.world,
+            workers=self.options.workers,
         )
         measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses))
         everyone = gather(ranks, [analysis.sums for analysis in analyses])

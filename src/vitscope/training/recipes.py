@@ -37,10 +37,12 @@ RECIPES: dict[str, Recipe] = {
                 "depth": 4,
                 "num_heads": 4,
                 "mlp_ratio": 2.0,
+                "weight_init": "jax",  # timm's default (0.02) is made for wider models: too small for 64 channels
             },
-            "epochs": 30,
+            "epochs": 20,
             "batch_size": 64,
-            "lr": 2e-3,
+            "optimizer": "nadamw",  # after 12 epochs 94.0 %, where adamw has 92.2 %
+            "lr": 3e-3,
             "warmup_epochs": 2.0,
             "smoothing": 0.1,
         },
