@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.accumulators import mean_std
-from vitscope.analyses.base import Analysis, zeros
+from vitscope.analyses.base import Analysis, Figure, zeros
 from vitscope.analyses.class_space.control import check_control, enlist, run_controls, shared_twin
 from vitscope.analyses.kpca.keygram import shared_for
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
@@ -129,9 +129,12 @@ class KpcaAnalysis(Analysis):
 
     def note(self) -> str:
         """The protocol in a few words."""
-        return "; ".join(
-            [f"variant {self.variant}", *(["standardised per token"] if self.standardised else []), *self.remarks]
-        )
+        variant = [] if self.variant == "exact" else [f"variant {self.variant}"]
+        return "; ".join([*variant, *(["standardised per token"] if self.standardised else []), *self.remarks])
+
+    def figure(self, value: Tensor | float, unit: str, note: str) -> Figure:
+        """A headline number with the protocol behind its note."""
+        return Figure(float(value), unit, self.images, "; ".join(part for part in (note, self.note()) if part))
 
     # sums of per-image numbers
 

@@ -173,8 +173,11 @@ class Gamma(KpcaAnalysis):
         }
 
     def summary(self) -> dict[str, Figure]:
-        note = f"mean over axes, heads and blocks; {self.note()}"
+        notes = {
+            "recovered": "of the vectors behind the learned values; 0 for eigenvectors",
+            "random": "of random vectors",
+        }
         return {
-            f"residual_{kind}": Figure(float(self.moments(f"{kind}.head_residual")[0].mean()), "", self.images, note)
-            for kind in VECTORS
+            f"residual_{kind}": self.figure(self.moments(f"{kind}.head_residual")[0].mean(), "", note)
+            for kind, note in notes.items()
         }

@@ -122,5 +122,5 @@ class Norms(KpcaAnalysis):
             return {}
         whole = self.sums["counts"].sum(0)  # (2, size)
         phi, h = histogram_quantile(whole, BINS, 0.5).tolist()
-        note = f"median over tokens, heads, blocks and images; {self.note()}"
-        return {"median_phi": Figure(phi, "", self.images, note), "median_h": Figure(h, "", self.images, note)}
+        note = "median over tokens, heads, blocks and images"
+        return {"median_phi": self.figure(phi, "", f"‖φ(q)‖², {note}"), "median_h": self.figure(h, "", f"‖h‖², {note}")}

@@ -141,11 +141,8 @@ class Reconstruction(KpcaAnalysis):
         return tables
 
     def summary(self) -> dict[str, Figure]:
-        mean = {metric: float(self.moments(metric)[0].mean()) for metric in self.METRICS}
-        note = f"mean over tokens, heads and blocks; {self.note()}"
+        rate, ratio = (self.moments(metric)[0].mean() for metric in ("violation", "log10_ratio"))
         return {
-            "violation": Figure(100 * mean["violation"], "%", self.images, f"tokens with ||h||^2 > ||phi||^2; {note}"),
-            "error": Figure(mean["error"], "", self.images, f"||phi||^2 - ||h||^2; {note}"),
-            "phi": Figure(mean["phi"], "", self.images, note),
-            "h": Figure(mean["h"], "", self.images, note),
+            "violation": self.figure(100 * rate, "%", "tokens with ‖h‖² > ‖φ(q)‖², impossible for a projection"),
+            "log10_ratio": self.figure(ratio, "decades", "‖h‖² over ‖φ(q)‖², mean over tokens, heads and blocks"),
         }

@@ -151,11 +151,11 @@ class Spectrum(KpcaAnalysis):
         }
 
     def summary(self) -> dict[str, Figure]:
-        note = f"eigenvalues of the {self.of} matrix averaged by rank over heads and blocks; {self.note()}"
+        by_rank = f"largest of the {self.of}, averaged by rank over heads and blocks; no keys can exceed "
+        bound = f"{self.layout.tokens / self.divisor:g}"
         return {
-            f"eigenvalue_{name}": Figure(float(self.moments(name)[0]), "", self.images, note) for name in PUBLISHED
-        } | {
-            "effective_rank": Figure(
-                float(self.moments("effective_rank")[0].mean()), "axes", self.images, f"mean over heads; {self.note()}"
-            )
+            "largest_eigenvalue": self.figure(self.moments("max")[0], "", by_rank + bound),
+            "effective_rank": self.figure(
+                self.moments("effective_rank")[0].mean(), "axes", "mean over heads and blocks"
+            ),
         }

@@ -54,6 +54,7 @@ MEASURES = {
     "procrustes": "correlation after the best rotation",
     "component": "|correlation| of components after the best one-to-one matching, mean",
 }
+HEADLINES = {"optimal_cosine": "optimal cosine", "linear_cka": "linear CKA", "kernel_cka": "kernel CKA"}
 FAIR = frozenset({"principal_cosine", "principal_overlap", "cca", "component"})  # see only what the theory determines
 SCALE_DEPENDENT = frozenset({"linear_cka", "kernel_cka", "procrustes"})  # see the relative lengths of V^'s columns
 SIGN_DEPENDENT = frozenset(MEASURES) - FAIR - SCALE_DEPENDENT  # see these, and the signs and order, too
@@ -198,15 +199,13 @@ class Values(KpcaAnalysis):
         return {"kpca_values": table, "kpca_values_model": model}
 
     def summary(self) -> dict[str, Figure]:
-        note = f"mean over heads and blocks; {self.axes} eigenvectors; {self.note()}"
-        shown = ("optimal_cosine", "linear_cka", "kernel_cka", "principal_overlap")
-        return {
-            m if kind == LEARNED else f"{m}_{kind.replace(' ', '_')}": Figure(
-                float(self.moments(f"{kind}.{m}")[0].mean()), "", self.images, f"{kind} values; {note}"
-            )
-            for kind in self.kinds
-            for m in shown
-        }
+        found = {}
+        for measure, name in HEADLINES.items():
+            for kind in (k for k in self.kinds if k != OTHER):
+                key = measure if kind == LEARNED else f"{measure}_{kind.replace(' ', '_')}"
+                note = f"{name} of {kind} and theoretical values, mean over heads and blocks"
+                found[key] = self.figure(self.moments(f"{kind}.{measure}")[0].mean(), "", note)
+        return found
 
 
 def dependence(measure: str) -> str:

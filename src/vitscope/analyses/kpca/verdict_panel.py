@@ -1,0 +1,146 @@
+"""The first panel of the report: is attention what the kernel-PCA theory says it is?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from vitscope.analyses.kpca.claims import FAILS, HOLDS, OPEN, Verdict
+from vitscope.analyses.kpca.verdict import verdicts
+from vitscope.analyses.panel_parts import protocol
+from vitscope.report.html_table import breakable
+from vitscope.report.numbers import short
+from vitscope.report.panel import Finding, Panel, register_panel
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.runs import Run
+
+STYLE = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}  # classes of the page's style sheet; the word says it, too
+TABLES = ("kpca_reconstruction", "kpca_values", "kpca_gamma", "kpca_spectrum", "probe_kpca_reconstruction")
+
+
+@register_panel("kpca_verdict")
+def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """One row per claim and model."""
+    import pandas as pd
+
+    found = {label: verdicts(run) for label, run in runs.items()}
+    found = {label: each for label, each in found.items() if each}
+    if not found:
+        return None
+    several = len(runs) > 1
+    first = next(t for t in TABLES if any(t in run.list_tables() for run in runs.values()))
+    judged = {label: runs[label] for label in found}
+    return Panel(
+        key="kpca_verdict",
+        title="Is attention the kernel PCA that the theory says it is?",
+        html=claims_table(found, several),
+        reading=(
+            "Each row is a claim of Teo & Nguyen (NeurIPS 2024), with what it predicts and what was measured (mean and "
+            "95 % interval, bootstrap over images). A claim holds or fails only where the whole interval does; the "
+            "null says what the same measure gives when there is nothing to find."
+        ),
+        tables={"kpca_verdicts": pd.concat([_frame(each, label, several) for label, each in found.items()])},
+        protocol=protocol(judged, first, _variants(judged)),
+        findings=[f for label, each in found.items() for f in _findings(label, each, several)],
+        order=1,
+    )
+
+
+def claims_table(found: Mapping[str, Sequence[Verdict]], several: bool) -> Markup:
+    """Claim, prediction, measurement, null, verdict; the models of a claim below each other."""
+    claims: dict[str, dict[str, Verdict]] = {}
+    for label, each in found.items():
+        for verdict in each:
+            claims.setdefault(verdict.key, {})[label] = verdict
+    rows = []
+    for models in claims.values():
+        for i, (label, verdict) in enumerate(models.items()):
+            lead = _claim_cells(verdict, len(models)) if i == 0 else Markup("")
+            name = Markup('<th scope="row">{}</th>').format(breakable(label)) if several else Markup("")
+            rows.append(Markup("<tr>{}{}{}</tr>").format(lead, name, _measured_cells(verdict)))
+    heads = ["claim", "predicts", *(["model"] if several else []), "measured", "null", "verdict"]
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="verdicts"><table class="plain verdicts">'
+        "<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    ).format(
+        heads=Markup("").join(Markup('<th scope="col">{}</th>').format(h) for h in heads), rows=Markup("\n").join(rows)
+    )
+
+
+def _claim_cells(verdict: Verdict, models: int) -> Markup:
+    return Markup(
+        '<th scope="rowgroup" rowspan="{n}">{claim}</th>'
+        '<td rowspan="{n}">{predicts}<br><span class="aside">agrees if: {agrees}</span></td>'
+    ).format(n=models, claim=verdict.claim, predicts=verdict.predicts, agrees=verdict.agrees)
+
+
+def _measured_cells(verdict: Verdict) -> Markup:
+    number, _, span = verdict.shown.partition(" (")
+    return Markup(
+        '<td title="{full}"><strong>{number}</strong><br>{span}</td><td>{null}</td>'
+        '<td><span class="verdict {style}">{word}</span><br><span class="aside">{why}</span></td>'
+    ).format(
+        full=repr(verdict.measured),
+        number=number,
+        span=f"({span}" if span else "",
+        null=verdict.null,
+        style=STYLE[verdict.verdict],
+        word=verdict.verdict,
+        why=verdict.why,
+    )
+
+
+def _frame(each: Sequence[Verdict], label: str, several: bool) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = ["claim", "predicts", "agrees", "measured", "low", "high", "null", "verdict", "n"]
+    table = pd.DataFrame([vars(v) for v in each])[columns]
+    if several:
+        table.insert(0, "model", label)
+    return table
+
+
+def _variants(runs: Mapping[str, Run]) -> str:
+    """'exact' or what the analyses were asked for; remarks about q and k are among the notes of the page."""
+    from vitscope.report.sources import parts_of
+
+    options = [
+        o
+        for run in runs.values()
+        for part in parts_of(run)
+        for name, o in (part.config.get("analyses") or {}).items()
+        if name.startswith("kpca.")
+    ]
+    variants = sorted({str(o.get("variant", "exact")) for o in options}) or ["exact"]
+    parts = [f"variant {' and '.join(variants)}"]
+    if any(o.get("standardised") for o in options):
+        parts.append("keys standardised")
+    return ", ".join(parts)
+
+
+def _findings(label: str, each: Sequence[Verdict], several: bool) -> list[Finding]:
+    who = f"{label}: " if several else ""
+    by_key = {v.key: v for v in each}
+    found = []
+    if (v := by_key.get("bessel")) is not None:
+        number, _, span = v.shown.partition(" (")
+        span = f" (95 % interval {span}" if v.low is not None else ""
+        meaning = "attention is not a projection here" if v.verdict == FAILS else f"the projection claim: {v.verdict}"
+        text = f"{who}{number} of tokens have a longer output than their query feature{span}: {meaning}."
+        found.append(Finding(text, 0.9))
+    beaten = [v for v in each if v.beaten and v.random is not None]
+    if beaten:
+        names = (f"{v.key.removeprefix('values_').replace('_', ' ').replace('cka', 'CKA')}" for v in beaten)
+        numbers = [f"{name} {short(v.random)} against {short(v.measured)}" for name, v in zip(names, beaten)]
+        text = f"{who}random values of the same norms match the kernel-PCA theory better than the learned ones do: "
+        found.append(Finding(text + " and ".join(numbers) + ".", 0.85))
+    count = {word: sum(v.verdict == word for v in each) for word in (HOLDS, FAILS, OPEN)}
+    rest = [f"{count[word]} {text}" for word, text in ((HOLDS, "hold"), (OPEN, "cannot be told")) if count[word]]
+    text = f"{who}{count[FAILS]} of {len(each)} claims of the kernel-PCA reading of attention do not hold"
+    found.append(Finding(text + (f", {' and '.join(rest)}." if rest else "."), 0.7))
+    return found
