@@ -119,19 +119,34 @@ def test_a_finished_run_is_returned_without_computing(model, digits, tmp_path, c
     assert tables(again) == before
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_signal_stops_after_the_batch_and_the_same_call_goes_on(model, digits, tmp_path, name):
+@pytest.mark.parametrize(("name", "workers"), [("SIGINT", 0), ("SIGTERM", 0), ("SIGINT", 2)])
+def test_a_signal_stops_after_the_batch_and_the_same_call_goes_on(model, digits, tmp_path, name, workers):
     whole = tables(look(model, digits, tmp_path / "whole"))
     Trouble.seen.clear()
     Trouble.trouble, Trouble.at = name, 2
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="96 of 150 images"):
-        look(model, digits, tmp_path / "run")
+        look(model, digits, tmp_path / "run", workers=workers)
     assert signal.getsignal(signal.SIGINT) is handler
     assert Run.open(tmp_path / "run").status == "unfinished"
     Trouble.trouble = ""
     assert tables(look(model, digits, tmp_path / "run")) == whole
     assert Trouble.seen == [0, 1, 2, 3, 4]
+
+
+def test_a_run_killed_while_its_tables_are_written_only_writes_them_again(model, digits, tmp_path, monkeypatch):
+    whole = tables(look(model, digits, tmp_path / "whole", save_every=0))
+
+    def die(self, figures):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "write_summary", die)
+        with pytest.raises(KeyboardInterrupt):
+            look(model, digits, tmp_path / "run")
+    Trouble.seen.clear()
+    assert tables(look(model, digits, tmp_path / "run")) == whole
+    assert Trouble.seen == []
 
 
 @pytest.mark.parametrize("save_every", [0.0, 1e9])

@@ -1,8 +1,10 @@
 """Signals are noted, not obeyed, until the second one; handlers come back."""
 
+import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -23,6 +25,16 @@ def test_handlers_come_back_also_after_an_exception():
     with pytest.raises(ZeroDivisionError), deferred_signals():
         raise ZeroDivisionError
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_forked_worker_still_ends_when_it_is_told_to():
+    with deferred_signals() as stop:
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        worker.start()
+        worker.terminate()
+        worker.join(30)
+        assert worker.exitcode == -signal.SIGTERM
+        assert not stop.made
 
 
 def test_outside_the_main_thread_nothing_changes():

@@ -162,7 +162,7 @@ def analyze_one(
         if run is None:
             run = Run.create(out, config, kind=KIND, lock=False)
         if not unfinished:
-            logger.info("%s is complete; nothing to compute.", out)
+            _say(f"{out} is complete: nothing to compute.", options, ranks)
             return run
         share = Share(run, model, running, setting, options.save_every)
         for analysis in running:
@@ -249,6 +249,15 @@ def _timing(states: Sequence[State], images: int, share: Share, ranks: Ranks) ->
         "device": str(share.model.device),
         "peak_memory_bytes": peak,
     }
+
+
+def _say(text: str, options: EngineOptions, ranks: Ranks) -> None:
+    """A line for the user, where the progress bar would be."""
+    from tqdm import tqdm
+
+    logger.info(text)
+    if options.progress and ranks.first:
+        tqdm.write(text, file=sys.stderr)
 
 
 def _progress_bar(share: Share, options: EngineOptions, ranks: Ranks) -> Any:

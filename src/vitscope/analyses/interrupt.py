@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -32,10 +33,16 @@ def deferred_signals() -> Iterator[StopRequest]:
         yield request
         return
 
+    owner = os.getpid()
+
     def note(number: int, frame: FrameType | None) -> None:
-        if request.made:
+        if os.getpid() != owner:  # a worker that was forked meanwhile: it must end when it is told to
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif request.made:
             raise KeyboardInterrupt
-        request.made = True
+        else:
+            request.made = True
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:

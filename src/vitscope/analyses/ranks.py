@@ -53,7 +53,7 @@ class Ranks:
             dist.barrier(self.group)
 
     def first_decides(self, action: Callable[[], T]) -> T:
-        """Rank 0 acts and all get its (plain) result; if it raises a VitscopeError, all raise it."""
+        """Rank 0 acts and all get its (plain) result; if it fails, the others fail with its message."""
         if self.world == 1:
             return action()
         import torch.distributed as dist
@@ -65,11 +65,10 @@ class Ranks:
                 answer[0] = action()
             except BaseException as error:  # the others must not wait for an answer that never comes
                 failure = error
-                answer[1] = (type(error) if isinstance(error, VitscopeError) else VitscopeError, str(error))
+                answer[1] = f"{error}" or type(error).__name__
         dist.broadcast_object_list(answer, src=0, group=self.group)
         if failure is not None:
             raise failure
         if answer[1] is not None:
-            kind, message = answer[1]
-            raise kind(message)
+            raise VitscopeError(answer[1])
         return answer[0]
