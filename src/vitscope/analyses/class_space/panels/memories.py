@@ -1,0 +1,116 @@
+"""Do the weights hold class prototypes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from vitscope.analyses.class_space.panels.identifiability import variant_text
+from vitscope.analyses.class_space.panels.parts import (
+    banded,
+    blocks_of,
+    control_line,
+    images_text,
+    interval,
+    largest,
+    who,
+)
+from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
+from vitscope.report.panel import Finding, Panel, register_panel
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+TABLE, WEIGHTS = "class_space_memories", "class_space_value_agreement"
+LAYERS = {"attn": "attention", "mlp": "MLP"}
+
+
+@register_panel("class_space_memories")
+def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """Agreement of classes with the weights' value vectors, and how often tokens use the right ones."""
+    tables, weights = tables_of(runs, TABLE), tables_of(runs, WEIGHTS)
+    if not tables:
+        return None
+    outcomes = tables_of(runs, "class_space_memories_by_outcome")
+    more = {"class_space_memories_by_outcome": stacked(outcomes)} if outcomes else {}
+    return Panel(
+        key="class_space_memories",
+        title="Do the weights hold class prototypes?",
+        figures={"class_space_memories": draw_memories(tables, weights, list(runs))},
+        alt={"class_space_memories": "Class-value agreement, key-value agreement and compositionality per block"},
+        captions={
+            "class_space_memories": "Left: mean over classes of the best cosine between class direction and a value "
+            "vector (grey dashes: random weights). Middle: image tokens for which one of the 5 largest coefficients "
+            "belongs to one of the 5 memories with the largest logit for the true class. Right: image tokens whose "
+            f"layer output has the top class of one of its 5 largest memories. {images_text(tables)}; bands: 95 % "
+            "intervals over images." + (" Grey dashes: random weights." if _has_control(tables) else "")
+        },
+        reading=(
+            "A memory is a column of a layer's last weight matrix, and its coefficient says how strongly a token calls "
+            "it. High on the left: classes are written in the weights; high in the middle: tokens call the right ones."
+        ),
+        tables={TABLE: stacked(tables), WEIGHTS: stacked(weights), **more},
+        protocol=protocol(runs, TABLE, variant_text(runs, "class_space.memories")),
+        findings=[x for label in tables for x in _findings(label, tables[label], weights[label], len(runs) > 1)],
+        order=24,
+    )
+
+
+def _has_control(tables: Mapping[str, pd.DataFrame]) -> bool:
+    return any("agreement_control" in t.columns for t in tables.values())
+
+
+def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+    """Rows: attention and MLP; columns: weights, key-value agreement, compositionality."""
+    styles = f.model_styles(labels)
+    fig, axes = f.new_figure(height=4.2, rows=2, columns=3, share_y=False)
+    blocks = blocks_of(tables)
+    tops = [0.0, 0.0, 0.0]
+    for i, (layer, name) in enumerate(LAYERS.items()):
+        columns = (("mean", "class-value cosine"), ("agreement", "key-value (%)"), ("composed", "composed (%)"))
+        for j, (column, title) in enumerate(columns):
+            ax = axes[3 * i + j]
+            for label, table in tables.items():
+                if j == 0:
+                    rows = weights[label][weights[label]["layer"] == layer].sort_values("block")
+                    f.line_per_block(ax, rows["block"], rows["mean"], style=styles[label], label="_")
+                else:
+                    kind = "image" if "image" in set(table["tokens"]) else "class"
+                    rows = table[(table["layer"] == layer) & (table["tokens"] == kind)].sort_values("block")
+                    banded(ax, rows, column, styles[label], f"{column}_")
+                control_line(ax, rows, column)
+            tops[j] = max(tops[j], ax.get_ylim()[1])
+            f.block_axis(ax, blocks, "block" if i else "")
+            f.label_axes(ax, y=f"{name}: {title}")
+    for j in range(3):  # the same scale for attention and MLP
+        for i in range(2):
+            axes[3 * i + j].set_ylim(0, tops[j])
+    name_models(fig, labels, tables)
+    return fig
+
+
+def _findings(label: str, table: pd.DataFrame, weights: pd.DataFrame, several: bool) -> list[Finding]:
+    best = largest(weights, "mean")
+    clear = int((weights["p_holm"] < 0.05).sum())
+    text = (
+        f"{who(label, several)}the best value vector of a class has a cosine of {short(float(best['mean']))} with it "
+        f"in the {LAYERS[str(best['layer'])]} of block {int(best['block'])} (random weights: "
+        f"{short(float(best['mean_control']))}); {clear} of {len(weights)} layers lie above random weights "
+        f"(sign-flip test over {int(best['n_classes']):,} classes, corrected)."
+    )
+    found = [Finding(text, 0.4)]
+    image = table[table["tokens"] == "image"]
+    if len(image):
+        top = largest(image, "agreement")
+        text = (
+            f"{who(label, several)}{short(float(top['agreement']))} % of the image tokens "
+            f"({interval(top, 'agreement_', ' %')}) call a memory of the true class in the "
+            f"{LAYERS[str(top['layer'])]} of block {int(top['block'])}."
+        )
+        found.append(Finding(text, 0.45))
+    return found

@@ -1,0 +1,79 @@
+"""What the class-space panels share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+KINDS = ("class", "distillation", "image", "register")
+POINT_NAMES = {"resid_post": "block output", "attn_out": "attention output", "mlp_out": "MLP output"}
+POINT_STYLES = {
+    "resid_post": f.LineStyle(f.INK, "o"),
+    "attn_out": f.LineStyle(f.ORANGE, "s"),
+    "mlp_out": f.LineStyle(f.SKY, "^"),
+}
+
+
+def kinds_of(tables: Mapping[str, pd.DataFrame], wanted: Sequence[str] = KINDS) -> list[str]:
+    """Kinds of tokens that any model has, in a fixed order."""
+    there = {kind for table in tables.values() for kind in table["tokens"].unique()}
+    return [kind for kind in wanted if kind in there]
+
+
+def named(kind: str) -> str:
+    """'class' -> 'class token', 'image' -> 'image tokens'."""
+    return {"class": "class token", "distillation": "distillation token", "image": "image tokens"}.get(
+        kind, {"register": "registers", "object": "class-labelled tokens", "context": "context tokens"}.get(kind, kind)
+    )
+
+
+def blocks_of(tables: Mapping[str, pd.DataFrame]) -> int:
+    return max(int(table["block"].max()) for table in tables.values()) + 1
+
+
+def images_text(tables: Mapping[str, pd.DataFrame]) -> str:
+    """'1,000 images', or '192 and 1,000 images'."""
+    counts = sorted({int(table["n_images"].max()) for table in tables.values()})
+    return " and ".join(f"{count:,}" for count in counts) + " images"
+
+
+def control_line(ax: Axes, rows: pd.DataFrame, column: str) -> bool:
+    """The random-weights control as a grey dashed line, where the run has one."""
+    name = f"{column}_control"
+    if name not in rows.columns or not rows[name].notna().any():
+        return False
+    ax.plot(rows["block"], rows[name], color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="_", zorder=1)
+    return True
+
+
+def banded(ax: Axes, rows: pd.DataFrame, column: str, style: f.LineStyle, prefix: str = "") -> None:
+    """A line over blocks with its interval, from the columns `column`, `<prefix>low` and `<prefix>high`."""
+    low, high = rows[f"{prefix}low"], rows[f"{prefix}high"]
+    f.line_per_block(ax, rows["block"], rows[column], style=style, label="_", low=low, high=high)
+
+
+def records(table: pd.DataFrame, key: str) -> dict[str, dict[str, Any]]:
+    """{value of the key column: its row}."""
+    return {str(row[key]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
+
+
+def largest(table: pd.DataFrame, column: str) -> dict[str, Any]:
+    """The row with the largest value."""
+    return {str(k): v for k, v in table.sort_values(column).iloc[-1].to_dict().items()}
+
+
+def interval(row: Mapping[Any, Any], prefix: str = "", unit: str = "") -> str:
+    """'95 % interval 0.1 to 0.2'."""
+    low, high = (short(float(row[f"{prefix}{end}"])) for end in ("low", "high"))
+    return f"95 % interval {low} to {high}{unit}"
+
+
+def who(label: str, several: bool) -> str:
+    return f"{label}: " if several else ""
