@@ -197,10 +197,10 @@ def test_two_halves_merge_to_the_whole_and_rows_do_not_depend_on_the_batches(nam
     first.merge(second)
     # the forward pass is float32 and rounds differently in batches of other sizes
     for table, expected in whole.tables().items():
-        pd.testing.assert_frame_equal(first.tables()[table], expected, rtol=1e-4, atol=1e-6)
+        pd.testing.assert_frame_equal(first.tables()[table], expected, rtol=1e-3, atol=1e-4)
     for table in whole.rows:
         both = pd.concat([rows_of(first, table), rows_of(second, table)], ignore_index=True)  # in image order
-        pd.testing.assert_frame_equal(both, rows_of(whole, table), rtol=1e-4, atol=1e-6)
+        pd.testing.assert_frame_equal(both, rows_of(whole, table), rtol=1e-3, atol=1e-4)
 
 
 def test_the_random_twin_is_measured_beside_the_model_in_the_same_pass(small_model, batches):
@@ -211,11 +211,35 @@ def test_the_random_twin_is_measured_beside_the_model_in_the_same_pass(small_mod
     twin = run(shared_twin(model), batches([3]), "kpca.values")
     expected = twin.tables()["kpca_values"].drop(columns="weights")
     found = pick(values.tables()["kpca_values"], weights="random").drop(columns="weights").reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, expected, rtol=1e-4, atol=1e-6)
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)
     own = run(model, batches([3]), "kpca.reconstruction").tables()["kpca_reconstruction"]
     found = pick(norms.tables()["kpca_reconstruction"], weights="own").reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, own, rtol=1e-4, atol=1e-6)
+    pd.testing.assert_frame_equal(found, own, rtol=1e-3, atol=1e-4)
     assert len(pd.concat(values.rows["kpca_values_images"])) == 3 * 2 * 3  # the twin leaves no rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_third_image_is_looked_at_wherever_the_batches_are_cut(name, small_model, batches):
+    model = small_model()
+    whole = batches([9])[0]
+    chosen = [0, 3, 6]
+    whole.images, whole.labels, whole.indices = (x[chosen] for x in (whole.images, whole.labels, whole.indices))
+    whole.paths = [whole.paths[i] for i in chosen]
+    expected = run(model, [whole], name)
+    found = run(model, batches([1, 2, 4, 2]), name, every=3)
+    assert found.images == 3
+    for table, rows in expected.tables().items():
+        pd.testing.assert_frame_equal(found.tables()[table], rows, rtol=1e-3, atol=1e-4)
+    with pytest.raises(VitscopeError, match="every=0 leaves no image"):
+        create_analysis(name, every=0)
+
+
+def test_analyses_of_every_third_image_share_one_decomposition(small_model, batches, monkeypatch):
+    made = []
+    original = KeyGram.__init__
+    monkeypatch.setattr(KeyGram, "__init__", lambda self, *a, **k: (made.append(1), original(self, *a, **k))[1])
+    run(small_model(), batches([4]), *NAMES, every=3)
+    assert len(made) == 2  # one per block
 
 
 def test_one_image_is_enough_to_measure(small_model, batches):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,18 +29,23 @@ class KpcaAnalysis(Analysis):
     """Subclasses implement `start_sums`, `read` and `own_tables`, and may implement `finish_batch`.
 
     control: 'random' runs the same architecture with random weights beside the model, at twice the cost.
+    every: look at images 0, every, 2 every, ... of the data only: a hundred images say as much as ten thousand.
     """
 
     default = False  # asked for by name: an eigen-decomposition per head costs more than the forward pass
     variants: Sequence[str] = ("exact", "code")
     axes_needed = False  # D_v axes must exist: refused where there are fewer tokens
 
-    def __init__(self, variant: str = "exact", standardised: bool = False, control: str | None = None) -> None:
+    def __init__(
+        self, variant: str = "exact", standardised: bool = False, control: str | None = None, every: int = 1
+    ) -> None:
         super().__init__()
         if variant not in self.variants:
             raise VitscopeError(f"variant={variant!r} is not known here: expected one of {', '.join(self.variants)}.")
         check_control(control)
-        self.variant, self.standardised, self.control = variant, standardised, control
+        if every < 1:
+            raise VitscopeError(f"every={every} leaves no image: expected 1 (all) or more.")
+        self.variant, self.standardised, self.control, self.every = variant, standardised, control, every
         self._twin: KpcaAnalysis | None = None  # the same analysis of the random twin
         self._twin_model: Model | None = None
 
@@ -97,21 +103,43 @@ class KpcaAnalysis(Analysis):
                 f"Block {block} hands over no {', '.join(missing)}: its attention does not call "
                 "scaled_dot_product_attention, where q, k and v are read."
             )
-        q, k, v = named["q"], named["k"], named["v"]
+        chosen = self._chosen(batch)
+        if len(chosen) == 0:
+            return
+        q, k, v = (self._rows(named[name], batch) for name in "qkv")
         for name, value in (("queries", q), ("keys", k), ("values", v)):
             if not value.isfinite().all():
                 raise NumericalError(
-                    f"The {name} of block {block} hold NaN or infinity (images {batch.paths[0]} to {batch.paths[-1]}). "
+                    f"The {name} of block {block} hold NaN or infinity ({chosen.paths[0]} to {chosen.paths[-1]}). "
                     "Look at the weights, or run the model in float32."
                 )
-        self.read(block, q, k, v, batch)
+        self.read(block, q, k, v, chosen)
         if self._twin is not None and self._twin_model is not None:
             enlist(self._twin_model, self._twin, batch)
 
     def end_batch(self, batch: Batch) -> None:
-        self.finish_batch(batch)
-        self.add("n", torch.tensor([len(batch)]))
+        chosen = self._chosen(batch)
+        if len(chosen):
+            self.finish_batch(chosen)
+            self.add("n", torch.tensor([len(chosen)]))
         run_controls(batch)
+
+    def _chosen(self, batch: Batch) -> Batch:
+        """The images of a batch that are looked at."""
+        if self.every == 1:
+            return batch
+        where = (batch.indices % self.every == 0).nonzero().flatten()
+        paths = [batch.paths[i] for i in where.tolist()]
+        return replace(
+            batch, images=batch.images[:0], labels=batch.labels[where], indices=batch.indices[where], paths=paths
+        )
+
+    def _rows(self, x: Tensor, batch: Batch) -> Tensor:
+        """Their part of a point. All analyses get the same tensor, so that they share what is remembered for it."""
+        if self.every == 1:
+            return x
+        where = (batch.indices % self.every == 0).nonzero().flatten()
+        return self.shared.once(x, ("every", self.every), lambda: x[where.to(x.device)])
 
     def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd

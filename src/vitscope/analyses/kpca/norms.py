@@ -67,9 +67,14 @@ class Norms(KpcaAnalysis):
     variants = ("exact", "paper", "code")
 
     def __init__(
-        self, variant: str = "exact", standardised: bool = False, outliers: str = "none", control: str | None = None
+        self,
+        variant: str = "exact",
+        standardised: bool = False,
+        outliers: str = "none",
+        control: str | None = None,
+        every: int = 1,
     ) -> None:
-        super().__init__(variant, standardised, control)
+        super().__init__(variant, standardised, control, every)
         cut_outliers(BINS.zeros() + 1, BINS, outliers)  # refuse an unknown rule now
         self.outliers = outliers
 

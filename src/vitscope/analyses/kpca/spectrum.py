@@ -83,9 +83,14 @@ class Spectrum(KpcaAnalysis):
     METRICS = ("largest", "trace", "trace_centred", "effective_rank", "participation", "top_share", "rank")
 
     def __init__(
-        self, variant: str = "exact", standardised: bool = False, of: str = "gram", control: str | None = None
+        self,
+        variant: str = "exact",
+        standardised: bool = False,
+        of: str = "gram",
+        control: str | None = None,
+        every: int = 1,
     ) -> None:
-        super().__init__(variant, standardised, control)
+        super().__init__(variant, standardised, control, every)
         if of not in ("gram", "covariance"):
             raise VitscopeError(f"of={of!r} is not known: expected 'gram' or 'covariance' (the same divided by N).")
         self.of = of

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-HEADS_PER_CHUNK = 12  # 12 Gram matrices of 197 tokens are 4 MB: they stay in the cache between two operations
+ENTRIES = 500_000  # of the Gram matrices of a chunk: 12 heads of 197 tokens, 4 MB, stay in the cache between two steps
 
 _one_at_a_time = threading.Lock()  # torch.set_num_threads is global, so two callers must not interleave
 
@@ -35,15 +35,16 @@ def single_threaded_torch() -> Iterator[int]:
 def over_images(function: Callable[..., dict[str, Tensor]], *tensors: Tensor) -> dict[str, Tensor]:
     """`function(*tensors)` computed in chunks along the first dimension, on as many threads as torch may use.
 
-    Every tensor has the images first, and so has every tensor that `function` returns. Off the CPU, the device
-    parallelises by itself and `function` gets everything at once.
+    Every tensor has the images first, and so has every tensor that `function` returns; the first is (B, H, N, D). Off
+    the CPU, the device parallelises by itself and `function` gets everything at once.
     """
     first = tensors[0]
     if first.device.type != "cpu":
         return function(*tensors)
-    heads = first[0, ..., 0, 0].numel() if first.ndim > 2 else 1
-    per_chunk = max(1, HEADS_PER_CHUNK // max(1, heads))
-    chunks = list(zip(*(t.split(per_chunk) for t in tensors)))
+    images, heads, tokens = first.shape[:3]
+    fit = ENTRIES // (heads * tokens * tokens)
+    fair = -(-images // (2 * torch.get_num_threads()))  # two chunks per thread at least, so that none waits for long
+    chunks = list(zip(*(t.split(max(1, min(fit, fair))) for t in tensors)))
 
     def run(chunk: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with torch.no_grad():  # grad mode belongs to a thread

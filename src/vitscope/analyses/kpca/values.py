@@ -140,8 +140,9 @@ class Values(KpcaAnalysis):
         axes: str = "unit",
         nulls: bool = True,
         control: str | None = None,
+        every: int = 1,
     ) -> None:
-        super().__init__(variant, standardised, control)
+        super().__init__(variant, standardised, control, every)
         if axes not in ("unit", "kpca"):
             raise VitscopeError(f"axes={axes!r} is not known: expected 'unit' or 'kpca'.")
         self.axes, self.nulls = axes, nulls
