@@ -13,13 +13,14 @@ from vitscope.errors import VitscopeError, suggest
 COMMANDS = {
     "demo": "train a small ViT on 5,000 digits, look inside, write a report",
     "analyze": "look inside one or more models in one pass over the data and write a report",
+    "lens": "where a ViT knows the class: every token read by the model's own head",
     "report": "draw the report of one or more runs again, without model or data",
     "rerun": "do a run again from the configuration that it saved",
     "train": "train a ViT, with analyses along the way",
     "models": "list the models that can be opened and what each can do",
     "cost": "what each attention costs in a model: parameters, FLOPs, time, memory",
 }
-RESUMABLE = ("demo", "analyze", "rerun", "train")
+RESUMABLE = ("demo", "analyze", "lens", "rerun", "train")
 
 EXAMPLES = """\
   vitscope demo
