@@ -171,6 +171,15 @@ def test_another_batch_size_or_analysis_is_another_configuration(model, digits, 
     assert "attention" not in run.list_tables()
 
 
+def test_a_run_does_not_go_on_with_weights_that_were_changed_meanwhile(digits, tmp_path):
+    module = timm.create_model("vit_tiny_patch16_224", num_classes=10, **SMALL)
+    look(open_model(module), digits, tmp_path / "run", ["accuracy"])
+    with torch.no_grad():
+        module.head.bias[0] += 1e-6
+    with pytest.raises(RunError, match="weights_digest"):
+        look(open_model(module), digits, tmp_path / "run", ["accuracy"])
+
+
 def test_a_run_of_two_processes_is_not_continued_by_one(model, digits, tmp_path):
     Trouble.trouble, Trouble.at = "SIGINT", 0
     with pytest.raises(Interrupted):

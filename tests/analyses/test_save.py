@@ -88,7 +88,7 @@ def test_a_disk_too_small_is_refused_before_it_is_full(model, digits, tmp_path, 
     usage = namedtuple("usage", "total used free")
     needed = 50 * 19 * 32 * 4  # images, tokens, width, bytes
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, needed - 1))
-    with pytest.raises(RunError, match=r"would take at least 0\.00 GB"):
+    with pytest.raises(RunError, match=r"would take at least 0\.122 MB"):
         save(model, digits, tmp_path / "run", points=[RESIDUAL])
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(0, 0, needed))
     assert save(model, digits, tmp_path / "run", points=[RESIDUAL]).status == "finished"

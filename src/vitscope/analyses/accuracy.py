@@ -159,10 +159,10 @@ class Accuracy(Analysis):
         return pd.DataFrame(rows, columns=columns)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.tables()["accuracy"]
-        notes = {"top1": "95 % Wilson interval", "top5": "95 % Wilson interval", "ece": f"{BINS} equal-width bins"}
-        n = int(self.sums["n"].sum())
-        return {
-            metric: Figure(float(value), unit, n, notes.get(metric, ""))
-            for metric, value, unit in zip(table["metric"], table["value"], table["unit"])
-        }
+        figures = {}
+        for row in self.tables()["accuracy"].to_dict("records"):
+            note = f"95 % interval {row['low']:.3g} to {row['high']:.3g} ({row['interval']})"
+            if row["metric"] == "ece":
+                note += f", {BINS} equal-width bins"
+            figures[row["metric"]] = Figure(float(row["value"]), row["unit"], int(row["n"]), note)
+        return figures

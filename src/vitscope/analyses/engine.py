@@ -7,6 +7,7 @@ killed one stopped; processes started by torchrun share the batches, and their s
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import re
 import resource
@@ -185,6 +186,7 @@ def resolved_config(
     return {
         "label": label,
         "model": model.source,
+        "weights_digest": weights_digest(model.module),
         "preprocess": model.preprocess.to_dict(),
         "data": data.describe(),
         "analyses": {a.name: a.options() for a in analyses},
@@ -192,6 +194,17 @@ def resolved_config(
         "seed": options.seed,
         "gallery": options.gallery,
     }
+
+
+def weights_digest(module: nn.Module) -> str:
+    """A hash of all parameters and buffers: a run must not go on with weights that were changed meanwhile."""
+    import torch
+
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in module.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share: Share, ranks: Ranks) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from vitscope.analyses.base import Analysis, register_analysis, zeros
 from vitscope.analyses.shards import ShardWriter, cut_shards
 from vitscope.errors import NumericalError, RunError, UnsupportedModelError, VitscopeError
+from vitscope.report.numbers import memory
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ class Save(Analysis):
             if value.ndim != 3 or value.shape[-1] != layout.width:
                 raise VitscopeError(f"{name} is not part of the residual stream and has no projection on classes.")
             value = self.model.to_class_space(value)
-        array = value.detach().float().cpu().numpy().astype(DTYPES[self.dtype])
+        with np.errstate(over="ignore"):  # checked below
+            array = value.detach().float().cpu().numpy().astype(DTYPES[self.dtype])
         if self.dtype == "float16" and np.isinf(array).any() and bool(value.isfinite().all()):
             raise NumericalError(f"{name} has values beyond 65,504, too large for float16: save it as float32.")
         return array
@@ -132,8 +134,8 @@ class Save(Analysis):
         self._needed += row_bytes * (self.setting.images - int(self.sums["rows"])) * self.setting.world
         if self._needed > self._free:
             raise RunError(
-                f"The activations would take at least {_gigabytes(self._needed)} and {self.folder} has "
-                f"{_gigabytes(self._free)} free. Save fewer points or images, only class tokens (tokens='class'), or "
+                f"The activations would take at least {memory(self._needed)} and {self.folder} has "
+                f"{memory(self._free)} free. Save fewer points or images, only class tokens (tokens='class'), or "
                 "half precision (dtype='float16'), or choose another disk with --out."
             )
 
@@ -226,7 +228,3 @@ def read_points(folder: Path) -> dict[str, Any]:
         return json.loads((folder / "points.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:,.2f} GB"
