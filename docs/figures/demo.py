@@ -1,0 +1,48 @@
+"""The picture in the README: the gallery of the demo's report, as a browser shows it.
+
+    vitscope demo && python docs/figures/demo.py runs/demo/report.html
+
+Needs chromium and chromedriver. Pictures of handwritten digits only: nothing else may go into the repository.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--hide-scrollbars",
+    "--window-size=1180,900",
+    "--force-device-scale-factor=1.5",
+)
+# a margin around the gallery, and the map of the second block
+SHOW = """
+document.getElementById("images").style.padding = "16px 24px";
+const slider = document.querySelector("#images input[type=range]");
+slider.value = 1;
+slider.dispatchEvent(new Event("input", {bubbles: true}));
+"""
+
+
+def main(report: str) -> None:
+    options = webdriver.ChromeOptions()
+    for flag in FLAGS:
+        options.add_argument(flag)
+    browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        browser.get(Path(report).resolve().as_uri())
+        browser.execute_script(SHOW)
+        Path(__file__).with_suffix(".png").write_bytes(browser.find_element(By.ID, "images").screenshot_as_png)
+    finally:
+        browser.quit()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
