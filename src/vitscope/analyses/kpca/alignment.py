@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitscope.analyses.kpca.gram import centre
+from vitscope.analyses.kpca.gram import centre_
 from vitscope.analyses.kpca.matching import best_matching
 
 
@@ -52,9 +52,10 @@ def rbf_gram(x: Tensor) -> Tensor:
     """Centred RBF kernel exp(-d^2 / (2 sigma^2)), sigma^2 = (lower) median of the positive d^2: (..., N, N)."""
     inner = x @ x.mT
     lengths = inner.diagonal(dim1=-2, dim2=-1)
-    squared = (lengths[..., :, None] + lengths[..., None, :] - 2 * inner).clamp_min_(0)
+    lengths = lengths.clone()
+    squared = inner.mul_(-2).add_(lengths[..., :, None]).add_(lengths[..., None, :]).clamp_min_(0)
     squared.diagonal(dim1=-2, dim2=-1).zero_()
-    return centre((squared / (-2 * median_of_pairs(squared)[..., None, None])).exp_())
+    return centre_(squared.div_(-2 * median_of_pairs(squared)[..., None, None]).exp_())
 
 
 def median_of_pairs(squared: Tensor) -> Tensor:

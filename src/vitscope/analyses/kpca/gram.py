@@ -68,20 +68,25 @@ def standardise(x: Tensor, variant: Variant = "exact") -> Tensor:
 
 def scores(x: Tensor, y: Tensor) -> Tensor:
     """x.y / sqrt D in float64: (..., N, D), (..., M, D) -> (..., N, M)."""
-    return double(x) @ double(y).mT / math.sqrt(x.shape[-1])
+    return double(x) @ (double(y) / math.sqrt(x.shape[-1])).mT  # N D divisions instead of N M
 
 
 def log_k_phi(keys: Tensor) -> tuple[Tensor, Tensor]:
     """log K_phi (..., N, N) and log g (..., N) of keys (..., N, D)."""
     s = scores(keys, keys)
     log_g = s.logsumexp(-1)
-    return s - log_g[..., :, None] - log_g[..., None, :], log_g
+    return s.sub_(log_g[..., :, None]).sub_(log_g[..., None, :]), log_g
 
 
 def centre(matrix: Tensor) -> Tensor:
     """(I - 1_N) K (I - 1_N) for symmetric K, (..., N, N)."""
+    return centre_(matrix.clone())
+
+
+def centre_(matrix: Tensor) -> Tensor:
+    """`centre` in place."""
     rows = matrix.mean(-1, keepdim=True)
-    return matrix - rows - rows.mT + rows.mean(-2, keepdim=True)
+    return matrix.sub_(rows - rows.mean(-2, keepdim=True)).sub_(rows.mT)
 
 
 def centred_gram(keys: Tensor, variant: Variant = "exact") -> Gram:
@@ -94,5 +99,6 @@ def centred_gram(keys: Tensor, variant: Variant = "exact") -> Gram:
         denominator = log_g[..., :, None] + log_g[..., None, :]
         log_k = log_k + denominator - denominator.logaddexp(denominator.new_tensor(CODE_DENOMINATOR).log())
     log_scale = log_k.amax((-2, -1))
-    uncentred = (log_k - log_scale[..., None, None]).exp_()
-    return Gram(centre(uncentred), log_scale, log_g, uncentred.diagonal(dim1=-2, dim2=-1).sum(-1))
+    uncentred = log_k.sub_(log_scale[..., None, None]).exp_()  # in place: the matrix is ours, and large
+    trace = uncentred.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return Gram(centre_(uncentred), log_scale, log_g, trace)
