@@ -134,6 +134,24 @@ def test_a_public_name_stays_what_it_was_when_its_module_is_imported():
     assert modules & set(vitscope.__all__) == set()
 
 
+def test_every_command_is_documented():
+    from vitscope.cli import COMMANDS
+
+    page = REPOSITORY / "docs" / "command-line.md"
+    assert [command for command in COMMANDS if command not in heading_anchors(page)] == []
+
+
+def test_every_file_of_the_package_is_installed():
+    import tomllib
+
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    source = REPOSITORY / "src" / "vitscope"
+    installed = {path for pattern in settings["vitscope"] for path in source.glob(pattern)}
+    wanted = {path for path in tracked_files() if source in path.parents and path.suffix != ".py"}
+    assert wanted
+    assert wanted - installed == set()
+
+
 def test_no_module_is_a_drawer_for_odds_and_ends():
     drawers = {"utils", "util", "helpers", "helper", "misc", "common"}
     assert [str(path) for path in tracked_files() if path.suffix == ".py" and path.stem in drawers] == []
