@@ -174,6 +174,8 @@ def test_value_tables_are_those_of_a_direct_computation(small_model, batches):
     found = pick(table, metric="cca", values="other head", block=1)
     np.testing.assert_allclose(found["mean"], moved["cca"].mean(0), rtol=1e-8)
     model_table = analysis.tables()["kpca_values_model"]
+    layer = pick(analysis.tables()["kpca_values_layers"], metric="cosine", values="learned", block=1)
+    assert layer["mean"].item() == pytest.approx(float(expected["cosine"].mean()), abs=1e-9)
     mean = pick(table, metric="linear_cka", values="random")["mean"]
     row = pick(model_table, metric="linear_cka", values="random")
     assert (row["mean"].item(), row["highest_head"].item()) == pytest.approx((mean.mean(), mean.max()))

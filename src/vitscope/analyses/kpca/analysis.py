@@ -14,6 +14,7 @@ from vitscope.analyses.base import Analysis, Figure, zeros
 from vitscope.analyses.class_space.control import check_control, enlist, run_controls, shared_twin
 from vitscope.analyses.kpca.keygram import shared_for
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
+from vitscope.models.families import block_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,7 +205,8 @@ class KpcaAnalysis(Analysis):
 def attention_remarks(model: Model) -> list[str]:
     """What a reader must know about this model's q and k."""
     remarks = []
-    attentions = [b.get_submodule("attn") for b in model.module.blocks if hasattr(b, "attn")]  # type: ignore[union-attr]
+    blocks: Any = model.module.blocks
+    attentions = [block.get_submodule(block_row(block).attn) for block in blocks]
     norms = [getattr(a, n, None) for a in attentions for n in ("q_norm", "k_norm")]
     if any(norm is not None and not isinstance(norm, torch.nn.Identity) for norm in norms):
         remarks.append("q and k are taken after their norm")

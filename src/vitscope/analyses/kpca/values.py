@@ -162,7 +162,7 @@ class Values(KpcaAnalysis):
         vectors = gram.vectors
         if self.axes == "kpca":  # a factor per head is open, so eigenvalues relative to the first will do
             relative = gram.eigenvalues[..., : self.count] / gram.eigenvalues[..., :1]
-            real = torch.arange(self.count, device=k.device) < numerical_rank(gram.eigenvalues)[..., None]
+            real = torch.arange(self.count, device=relative.device) < numerical_rank(gram.eigenvalues)[..., None]
             vectors = vectors / torch.where(real, relative, torch.inf).sqrt()[..., None, :]
 
         def measure(v: Tensor, vectors: Tensor, log_g: Tensor, images: Tensor) -> dict[str, Tensor]:
@@ -193,11 +193,11 @@ class Values(KpcaAnalysis):
         table = pd.concat(heads, ignore_index=True)
         table["metric"] = table["metric"].str.rpartition(".")[2]
         table = table[["block", "head", "values", "metric", "mean", "std", "n"]]
-        groups = table.groupby(["values", "metric"], sort=False)["mean"]
-        model = groups.agg(["mean", "min", "max"]).rename(columns={"min": "lowest_head", "max": "highest_head"})
-        model = model.reset_index().assign(n=self.images)
-        model["depends_on"] = [dependence(m) for m in model["metric"]]
-        return {"kpca_values": table, "kpca_values_model": model}
+        return {
+            "kpca_values": table,
+            "kpca_values_layers": over_heads(table, ["block", "values", "metric"]),
+            "kpca_values_model": over_heads(table, ["values", "metric"]),
+        }
 
     def summary(self) -> dict[str, Figure]:
         found = {}
@@ -207,6 +207,13 @@ class Values(KpcaAnalysis):
                 note = f"{name} of {kind} and theoretical values, mean over heads and blocks"
                 found[key] = self.figure(self.moments(f"{kind}.{measure}")[0].mean(), "", note)
         return found
+
+
+def over_heads(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Mean, lowest and highest head of each group, and what the measure depends on that the theory leaves open."""
+    groups = table.groupby(keys, sort=False)["mean"].agg(["mean", "min", "max"])
+    found = groups.rename(columns={"min": "lowest_head", "max": "highest_head"}).reset_index()
+    return found.assign(n=table["n"].max(), depends_on=[dependence(m) for m in found["metric"]])
 
 
 def dependence(measure: str) -> str:
