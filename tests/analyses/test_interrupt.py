@@ -28,9 +28,17 @@ def test_handlers_come_back_also_after_an_exception():
 
 
 def test_a_forked_worker_still_ends_when_it_is_told_to():
+    fork = multiprocessing.get_context("fork")
+    ready = fork.Event()
+
+    def work():
+        ready.set()
+        time.sleep(60)
+
     with deferred_signals() as stop:
-        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        worker = fork.Process(target=work)
         worker.start()
+        assert ready.wait(30)  # before Python is up in the child, signals to it are lost
         worker.terminate()
         worker.join(30)
         assert worker.exitcode == -signal.SIGTERM

@@ -6,26 +6,22 @@ killed one stopped; processes started by torchrun share the batches, and their s
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 import re
-import resource
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitscope.analyses.base import Analysis, Figure, Setting
+from vitscope.analyses.base import Analysis, Setting
+from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
 from vitscope.analyses.ranks import Ranks
-from vitscope.analyses.rows import merge_rows
 from vitscope.analyses.selection import Wanted, choose_analyses, class_remark, start_analyses
-from vitscope.analyses.share import Share, check_world, rows_folder, share_size
-from vitscope.analyses.state import State, load_state, restore_sums
-from vitscope.errors import DataError, RunError, VitscopeError
+from vitscope.analyses.share import Share, check_world, share_size
+from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,7 +168,7 @@ def analyze_one(
         with _progress_bar(share, options, ranks) as bar:
             share.finish(data, options.batch_size, options.workers, bar)
         ranks.barrier()
-        ranks.first_decides(lambda: _put_together(run, running, data, share, ranks))
+        ranks.first_decides(lambda: put_together(run, running, data, share, ranks))
         return run
     finally:
         if run is not None:
@@ -205,63 +201,6 @@ def weights_digest(module: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share: Share, ranks: Ranks) -> None:
-    """On rank 0, after all are done: add up the sums, merge the rows, write tables and headline figures."""
-    states = [share.state, *(_other_state(run, rank) for rank in range(1, ranks.world))]
-    for state in states[1:]:
-        for analysis in analyses:
-            other = copy.copy(analysis)
-            other.sums = {key: value.clone() for key, value in analysis.sums.items()}  # shapes to be checked against
-            restore_sums(state, [other])
-            analysis.merge(other)
-    images, skipped = sum(s.images for s in states), sum(s.skipped for s in states)
-    if images + skipped != len(data):
-        raise RunError(
-            f"Of {len(data):,} images {images:,} were counted and {skipped:,} skipped. The saved state in "
-            f"{run.state_dir} does not belong to this data; start again with --overwrite."
-        )
-    merged = merge_rows(rows_folder(run.state_dir), run.tables_dir, ranks.world)
-    if images == 0:
-        raise DataError(f"None of the {len(data):,} images could be read; {run.tables_dir / 'skipped.csv'} says why.")
-    if skipped:
-        run.log_warning(f"{skipped:,} of {len(data):,} images could not be read and were left out: table 'skipped'.")
-    owner = dict.fromkeys(merged, "the per-image rows")
-    figures: dict[str, Figure] = {}
-    for analysis in analyses:
-        for name, table in analysis.tables().items():
-            if name in owner:
-                raise VitscopeError(f"Analysis {analysis.name!r} and {owner[name]} both write a table {name!r}.")
-            owner[name] = analysis.name
-            run.write_table(name, table, allow_nan=[c for c in analysis.optional if c in table])
-        figures |= {f"{analysis.name}.{key}": figure for key, figure in analysis.summary().items()}
-    run.write_summary(figures)
-    run.write_timing({"analyze": _timing(states, images, share, ranks)})
-    run.finish()
-    shutil.rmtree(run.state_dir, ignore_errors=True)  # all of it is in the tables now
-
-
-def _other_state(run: Run, rank: int) -> State:
-    state = load_state(run.state_dir, rank)
-    if state is None or not state.done:
-        raise RunError(
-            f"The state of process {rank} is not in {run.state_dir}. All processes must see the same run folder: "
-            "choose one on a shared file system with --out."
-        )
-    return state
-
-
-def _timing(states: Sequence[State], images: int, share: Share, ranks: Ranks) -> dict[str, Any]:
-    seconds = max(s.seconds for s in states)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {
-        "seconds": round(seconds, 3),
-        "images_per_second": round(images / max(seconds, 1e-9), 2),
-        "processes": ranks.world,
-        "device": str(share.model.device),
-        "peak_memory_bytes": peak,
-    }
 
 
 def _say(text: str, options: EngineOptions, ranks: Ranks) -> None:
