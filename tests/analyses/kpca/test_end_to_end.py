@@ -95,6 +95,9 @@ def test_the_theorem_s_values_can_be_put_into_a_model(small_model, batches):
         _, learned = model.run_with_cache(batch.images, "blocks.0.attn.hook_v")
         norms = [c["blocks.0.attn.hook_v"].norm(dim=(-2, -1)) for c in (matched, learned)]
         torch.testing.assert_close(*norms, rtol=1e-4, atol=1e-6)
+        with model.edits(constructed_values(blocks=[1])):
+            _, one = model.run_with_cache(batch.images, "blocks.*.attn.hook_v")
+        assert torch.equal(one["blocks.0.attn.hook_v"], learned["blocks.0.attn.hook_v"])
         assert torch.equal(model(batch.images), plain)
     assert not torch.allclose(edited, plain)
 

@@ -11,7 +11,7 @@ attention with these values *is* kernel PCA, and Bessel's inequality ||h_i||^2 <
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -64,11 +64,14 @@ def construct(keys: Tensor, axes: int | None = None) -> Tensor:
     return values.reshape(*lead, n, count)
 
 
-def constructed_values(norm: Norm = "match") -> dict[str, Callable[[Tensor, Any], Tensor | None]]:
-    """Edits that replace every head's values by the theorem's, for `with model.edits(constructed_values()):`.
+def constructed_values(
+    norm: Norm = "match", blocks: Sequence[int] | None = None
+) -> dict[str, Callable[[Tensor, Any], Tensor | None]]:
+    """Edits that replace heads' values by the theorem's, for `with model.edits(constructed_values()):`.
 
     `kpca` puts them in as they are: they are smaller than learned values by orders of magnitude, so the attention
-    branch all but vanishes. `match` (default) gives each head's matrix the Frobenius norm of the learned one.
+    branch all but vanishes. `match` (default) gives each head's matrix the Frobenius norm of the learned one. `blocks`
+    are those whose heads are changed, all by default.
     """
     keys: dict[int | None, Tensor] = {}
 
@@ -82,4 +85,7 @@ def constructed_values(norm: Norm = "match") -> dict[str, Callable[[Tensor, Any]
             new = new * (v.double().norm(dim=(-2, -1), keepdim=True) / torch.where(size > 0, size, 1.0))
         return new.to(v.device, v.dtype)
 
-    return {"blocks.*.attn.hook_k": see_keys, "blocks.*.attn.hook_v": replace_values}
+    places = ["*"] if blocks is None else blocks
+    return {f"blocks.{i}.attn.hook_k": see_keys for i in places} | {
+        f"blocks.{i}.attn.hook_v": replace_values for i in places
+    }
