@@ -54,6 +54,15 @@ def test_all_five_are_registered_and_stand_under_one_name():
     assert not any(a.name.startswith("kpca") for a in choose_analyses(None))
 
 
+def test_an_option_of_the_group_is_one_of_each_member():
+    from vitscope.runs.request import AnalyzeOptions
+
+    chosen = AnalyzeOptions(only=("kpca",), set={"kpca.every": 10, "kpca.values.axes": "kpca"}).analyses()
+    assert list(chosen) == NAMES
+    assert all(options["every"] == 10 for options in chosen.values())
+    assert [name for name, options in chosen.items() if "axes" in options] == ["kpca.values"]
+
+
 def test_spectrum_tables_are_those_of_a_direct_computation(small_model, batches):
     model = small_model()
     analysis = run(model, batches([3, 2]), "kpca.spectrum")
