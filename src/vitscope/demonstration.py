@@ -15,7 +15,14 @@ DATA = "mnist5k"
 NAME = "digits-vit"  # the model's folder, and what the page calls it
 # A lens that is added here must leave the demo under three minutes. Every seventh digit is enough for kernel PCA (and
 # shows all classes: the digits come in turns of ten).
-ANALYSES: dict[str, dict[str, Any]] = {"accuracy": {}, "attention": {}, "kpca": {"every": 7, "control": "random"}}
+ANALYSES: dict[str, dict[str, Any]] = {
+    "accuracy": {},
+    "attention": {},
+    "kpca": {"every": 7, "control": "random"},
+    "class_space": {"control": "random"},  # the ink of a digit is its mask
+    "perturbation": {},
+    "probes": {"train": DATA, "train_split": "train", "alphas": [1.0]},
+}
 PROBES = {"probe": ("kpca.reconstruction",), "probe_every": 2, "probe_images": 100}  # what is watched while it learns
 
 

@@ -46,10 +46,8 @@ class Memories(ClassSpaceAnalysis):
     coefficients: of the MLP, 'post' (after the activation) or 'pre'; default: post, or pre for variant='code'.
     """
 
-    keys: ClassVar = {
-        "class_space_memories": ["block", "layer", "tokens"],
-        "class_space_memories_by_outcome": ["block", "layer", "outcome"],
-    }
+    # no control of agreement by outcome: a model with random weights may be right on no image at all
+    keys: ClassVar = {"class_space_memories": ["block", "layer", "tokens"]}
 
     def __init__(
         self,

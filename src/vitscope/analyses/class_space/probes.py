@@ -11,6 +11,7 @@ positions, 24 classes: 2.4 GB; choose positions with `tokens` (class,mean: 24 MB
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -220,7 +221,10 @@ class Probes(ClassSpaceAnalysis):
 
         place = Path(self.setting.folder) / "state" / ("probes-control" if self._is_twin else "probes")
         options: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "gallery": 0, "save_every": 600.0}
-        analyze(self.model, self.training, [moments], place, report=False, overwrite=True, **options)
+        options["progress"] = (
+            sys.stderr.isatty()
+        )  # the outer bar stands still meanwhile; a log file needs no second one
+        analyze(self.model, self.training, [moments], place, report=False, **options)
         self._weights = load_file(place / FILE)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:

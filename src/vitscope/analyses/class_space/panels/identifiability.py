@@ -45,7 +45,7 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
     captions = {
         "class_space_identifiability": f"Top: mean of r = 1 - rank/|C| of the true class after each block; bottom: "
         f"share of tokens whose top class is the true one (r = 1). {n}; bands: 95 % intervals over images (tokens of "
-        "one image are not independent). Dotted: chance." + _control_text(tables)
+        "one image are not independent). Dashed: chance." + _control_text(tables)
     }
     alt = {"class_space_identifiability": "Identifiability of the true class per block for each kind of token"}
     if changes:
@@ -103,20 +103,21 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     blocks = blocks_of(tables)
     for i, (column, title) in enumerate((("mean", "identifiability r"), ("rate", "tokens with r = 1 (%)"))):
         for j, kind in enumerate(kinds):
-            ax = axes[i * len(kinds) + j]
+            ax, last = axes[i * len(kinds) + j], j == len(kinds) - 1
             for label, table in tables.items():
                 rows = table[(table["point"] == "resid_post") & (table["tokens"] == kind)].sort_values("block")
                 if not len(rows):
                     continue
                 banded(ax, rows, column, styles[label], "rate_" if column == "rate" else "")
-                control_line(ax, rows, column)
+                control_line(ax, rows, column, last and label == next(iter(tables)))
             if column == "mean":
-                f.null_line(ax, 0.5, "chance")
+                f.null_line(ax, 0.5, "chance" if last else "_")
                 ax.set_ylim(min(0.4, ax.get_ylim()[0]), 1.02)
             else:
                 ax.set_ylim(0, max(5, ax.get_ylim()[1]))
             f.block_axis(ax, blocks, "block" if i else "")
             f.label_axes(ax, y=f"{named(kind)}: {title}")
+            f.direct_labels(ax)
     name_models(fig, labels, tables)
     return fig
 
@@ -134,7 +135,7 @@ def draw_layers(tables: Mapping[str, pd.DataFrame]) -> Figure:
             for point, style in POINT_STYLES.items():
                 rows = table[(table["point"] == point) & (table["tokens"] == kind)].sort_values("block")
                 banded(ax, rows, "rate", style, "rate_")
-            f.null_line(ax, 50, "half")
+            f.null_line(ax, 50, "_")
             ax.set_ylim(0, 102)
             f.block_axis(ax, blocks, "block" if i == len(tables) - 1 else "")
             f.label_axes(ax, y=f"{who(f.ellipsis(label), len(tables) > 1)}{named(kind)}: logit rises (%)")
@@ -160,7 +161,7 @@ def draw_comparison(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
             ax.plot(x[clear], rows["difference"][clear], linestyle="", marker=style.marker, color=style.colour)
             (unclear,) = ax.plot(x[~clear], rows["difference"][~clear], linestyle="", marker=style.marker)
             unclear.set(markerfacecolor=f.PAPER, markeredgecolor=style.colour)
-        f.null_line(ax, 0, "no difference")
+        f.null_line(ax, 0, "_")
         f.block_axis(ax, blocks_of(tables))
         f.label_axes(ax, y=title)
     name_models(fig, labels, tables)
@@ -168,7 +169,11 @@ def draw_comparison(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
 
 
 def _control_text(tables: Mapping[str, pd.DataFrame]) -> str:
-    return " Grey dashes: random weights." if any("mean_control" in t.columns for t in tables.values()) else ""
+    return (
+        " Dotted: the same architecture with random weights."
+        if any("mean_control" in t.columns for t in tables.values())
+        else ""
+    )
 
 
 def _findings(label: str, table: pd.DataFrame, compared: Mapping[str, pd.DataFrame], several: bool) -> list[Finding]:

@@ -45,10 +45,10 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
         alt={"class_space_memories": "Class-value agreement, key-value agreement and compositionality per block"},
         captions={
             "class_space_memories": "Left: mean over classes of the best cosine between class direction and a value "
-            "vector (grey dashes: random weights). Middle: image tokens for which one of the 5 largest coefficients "
+            "vector (dotted: random weights). Middle: image tokens for which one of the 5 largest coefficients "
             "belongs to one of the 5 memories with the largest logit for the true class. Right: image tokens whose "
             f"layer output has the top class of one of its 5 largest memories. {images_text(tables)}; bands: 95 % "
-            "intervals over images." + (" Grey dashes: random weights." if _has_control(tables) else "")
+            "intervals over images." + (" Dotted: random weights." if _has_control(tables) else "")
         },
         reading=(
             "A memory is a column of a layer's last weight matrix, and its coefficient says how strongly a token calls "
@@ -83,13 +83,14 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
                     kind = "image" if "image" in set(table["tokens"]) else "class"
                     rows = table[(table["layer"] == layer) & (table["tokens"] == kind)].sort_values("block")
                     banded(ax, rows, column, styles[label], f"{column}_")
-                control_line(ax, rows, column)
+                control_line(ax, rows, column, j == 2 and label == next(iter(tables)))
             tops[j] = max(tops[j], ax.get_ylim()[1])
             f.block_axis(ax, blocks, "block" if i else "")
             f.label_axes(ax, y=f"{name}: {title}")
     for j in range(3):  # the same scale for attention and MLP
         for i in range(2):
             axes[3 * i + j].set_ylim(0, tops[j])
+            f.direct_labels(axes[3 * i + j])
     name_models(fig, labels, tables)
     return fig
 

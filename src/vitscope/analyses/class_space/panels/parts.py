@@ -44,13 +44,12 @@ def images_text(tables: Mapping[str, pd.DataFrame]) -> str:
     return " and ".join(f"{count:,}" for count in counts) + " images"
 
 
-def control_line(ax: Axes, rows: pd.DataFrame, column: str) -> bool:
-    """The random-weights control as a grey dashed line, where the run has one."""
-    name = f"{column}_control"
-    if name not in rows.columns or not rows[name].notna().any():
-        return False
-    ax.plot(rows["block"], rows[name], color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="_", zorder=1)
-    return True
+def control_line(ax: Axes, rows: pd.DataFrame, column: str, name: bool = False) -> None:
+    """The random-weights control as a grey dotted line, where the run has one; `name`: for `direct_labels`."""
+    control = f"{column}_control"
+    if control in rows.columns and rows[control].notna().any():
+        label = "random weights" if name else "_"
+        ax.plot(rows["block"], rows[control], color=f.MUTED, linestyle=":", linewidth=1.3, label=label, zorder=1)
 
 
 def banded(ax: Axes, rows: pd.DataFrame, column: str, style: f.LineStyle, prefix: str = "") -> None:

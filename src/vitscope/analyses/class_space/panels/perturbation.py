@@ -42,8 +42,8 @@ def perturbation_panel(runs: Mapping[str, Run]) -> Panel | None:
         alt={"class_space_perturbation": "Identifiable tokens and accuracy before and after each perturbation"},
         captions={
             "class_space_perturbation": "Open: unperturbed, filled: perturbed; the same tokens of the same images. "
-            f"Left: tokens with r = 1 after the last block. Right: accuracy, with 95 % Wilson intervals. "
-            f"{images_text(accuracies)}."
+            "Left: tokens with r = 1 after the last block; bars: 95 % intervals of the change, over images. Right: "
+            f"accuracy, with 95 % Wilson intervals. {images_text(accuracies)}."
         },
         reading=(
             "A long line means that the tokens needed what was taken from them. Perturbations of attention hold in all "
@@ -66,7 +66,7 @@ def draw_pairs(tables: Mapping[str, pd.DataFrame], accuracies: Mapping[str, pd.D
     """A row per model; rates on the left, accuracy on the right."""
     kinds = [k for k in NAMES if any(k in set(t["perturbation"]) for t in accuracies.values())]
     fig, axes = f.new_figure(
-        height=0.8 + (0.34 * len(kinds) + 0.35) * len(tables), rows=len(tables), columns=2, share_x=False
+        height=0.8 + (0.4 * len(kinds) + 0.35) * len(tables), rows=len(tables), columns=2, share_x=False
     )
     for i, (label, table) in enumerate(tables.items()):
         left, right = axes[2 * i], axes[2 * i + 1]
@@ -74,6 +74,8 @@ def draw_pairs(tables: Mapping[str, pd.DataFrame], accuracies: Mapping[str, pd.D
         for place, kind in enumerate(kinds):
             if kind in last:
                 row = last[kind]
+                low, high = (row["rate_before"] + row[f"rate_change_{end}"] for end in ("low", "high"))
+                left.hlines(place, low, high, color=f.BLUE, alpha=0.35, lw=5)
                 _pair(left, place, row["rate_before"], row["rate_after"])
             if kind in accuracy:
                 row = accuracy[kind]
@@ -81,7 +83,7 @@ def draw_pairs(tables: Mapping[str, pd.DataFrame], accuracies: Mapping[str, pd.D
                     place, row["accuracy_after_low"], row["accuracy_after_high"], color=f.BLUE, alpha=0.35, lw=5
                 )
                 _pair(right, place, row["accuracy_before"], row["accuracy_after"])
-        names = [f"{NAMES[k]} ({named(last[k]['tokens'])})" if k in last else NAMES[k] for k in kinds]
+        names = [f"{NAMES[k]}:\n{named(last[k]['tokens'])}" if k in last else NAMES[k] for k in kinds]
         left.set_yticks(range(len(kinds)), names)
         left.set_ylim(len(kinds) - 0.5, -0.5)
         for ax, title in ((left, "tokens with r = 1 (%)"), (right, "accuracy (%)")):

@@ -72,7 +72,7 @@ def draw_probes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     fig, axes = f.new_figure(height=0.7 + 1.7 * len(kinds), rows=len(kinds), columns=3)
     blocks = blocks_of(tables)
     for i, kind in enumerate(kinds):
-        for j, (point, name) in enumerate(POINT_NAMES.items()):
+        for j, (point, title) in enumerate(POINT_NAMES.items()):
             ax = axes[3 * i + j]
             for label, table in tables.items():
                 rows = main_rows(table)
@@ -82,11 +82,13 @@ def draw_probes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
                 banded(ax, rows, "accuracy", styles[label])
                 dashed = f.LineStyle(styles[label].colour, "", "--")
                 f.line_per_block(ax, rows["block"], rows["projection_among"], style=dashed, label="_", markers=False)
-                control_line(ax, rows, "accuracy")
-                f.null_line(ax, float(rows["chance"].iloc[0]), "chance")
+                name = j == 2 and label == next(iter(tables))
+                control_line(ax, rows, "accuracy", name)
+                f.null_line(ax, float(rows["chance"].iloc[0]), "chance" if name else "_")
             ax.set_ylim(0, 100)
             f.block_axis(ax, blocks, "block" if i == len(kinds) - 1 else "")
-            f.label_axes(ax, y=f"{KINDS[kind]}, {name} (%)")
+            f.label_axes(ax, y=f"{KINDS[kind]}, {title} (%)")
+            f.direct_labels(ax)
     name_models(fig, labels, tables)
     return fig
 

@@ -118,6 +118,7 @@ def draw_methods(tables: Mapping[str, pd.DataFrame]) -> Figure:
                 NAMES[str(row["method"])], (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7.5, color=f.INK
             )
         f.null_line(ax, float(table["object_share"].iloc[0]), "object share")
+        f.direct_labels(ax)
         f.label_axes(
             ax, x="area under the negative curve", y=f"{who(f.ellipsis(label), len(masked) > 1)}average precision"
         )
