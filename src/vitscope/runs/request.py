@@ -129,12 +129,14 @@ class AnalyzeOptions:
             chosen["save"]["points"] = [*self.save]
         for path, value in self.set.items():
             name, _, option = path.rpartition(".")
-            if name not in chosen:
+            members = [name] if name in chosen else [n for n in chosen if name and n.startswith(f"{name}.")]
+            if not members:
                 raise VitscopeError(
                     f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as save.dtype=float16, for one of the "
                     f"analyses that run ({', '.join(chosen)}).{suggest(name, chosen)}"
                 )
-            chosen[name][option] = value
+            for member in members:
+                chosen[member][option] = value
         return chosen
 
     def run(
