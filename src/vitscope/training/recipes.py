@@ -23,8 +23,8 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "quick": Recipe(
         about="a small ViT on 4,000 digits, as in the demo",
-        cost="",
-        reaches="",
+        cost="about 100 s on two CPU cores",
+        reaches="94 % of 1,000 held-out digits (seed 0); 96 % with epochs=20, in about 145 s",
         options={
             "data": "mnist5k",
             "augment": "digits",
@@ -39,7 +39,7 @@ RECIPES: dict[str, Recipe] = {
                 "mlp_ratio": 2.0,
                 "weight_init": "jax",  # timm's default (0.02) is made for wider models: too small for 64 channels
             },
-            "epochs": 20,
+            "epochs": 14,
             "batch_size": 64,
             "optimizer": "nadamw",  # after 12 epochs 94.0 %, where adamw has 92.2 %
             "lr": 3e-3,
