@@ -44,6 +44,19 @@ def test_centring_is_multiplication_with_the_projector_on_both_sides(heads):
 
 
 @given(any_keys)
+@settings(deadline=None, max_examples=40)
+def test_the_quick_way_and_the_way_for_long_keys_agree(keys):
+    from unittest.mock import patch
+
+    quick = centred_gram(keys)
+    with patch("vitscope.analyses.kpca.gram.MODERATE", -1.0):
+        careful = centred_gram(keys)
+    torch.testing.assert_close(quick.matrix, careful.matrix, rtol=1e-9, atol=1e-12)
+    for name in ("log_scale", "log_g", "trace"):
+        torch.testing.assert_close(getattr(quick, name), getattr(careful, name), rtol=1e-10, atol=1e-12)
+
+
+@given(any_keys)
 @settings(deadline=None, max_examples=60)
 def test_rows_of_the_centred_gram_matrix_sum_to_zero(keys):
     gram = centred_gram(keys)
@@ -105,6 +118,17 @@ def test_low_precision_keys_are_computed_in_float64(heads, dtype):
     gram = centred_gram(keys)
     assert gram.matrix.dtype == torch.float64
     torch.testing.assert_close(gram.matrix, centred_gram(keys.double()).matrix)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_one_entry_that_is_not_finite_is_found(value):
+    from vitscope.analyses.kpca.gram import all_finite
+
+    x = torch.randn(3, 4)
+    assert all_finite(x)
+    assert all_finite(x.half() * 0 + 60000)  # the sum overflows, no entry does
+    x[1, 2] = value
+    assert not all_finite(x)
 
 
 def test_keys_with_nan_or_of_the_wrong_kind_are_refused():

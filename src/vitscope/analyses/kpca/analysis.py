@@ -12,6 +12,7 @@ from torch import Tensor
 from vitscope.analyses.accumulators import mean_std
 from vitscope.analyses.base import Analysis, Figure, zeros
 from vitscope.analyses.class_space.control import check_control, enlist, run_controls, shared_twin
+from vitscope.analyses.kpca.gram import all_finite
 from vitscope.analyses.kpca.keygram import shared_for
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
 from vitscope.models.families import block_row
@@ -109,7 +110,7 @@ class KpcaAnalysis(Analysis):
             return
         q, k, v = (self._rows(named[name], batch) for name in "qkv")
         for name, value in (("queries", q), ("keys", k), ("values", v)):
-            if not value.isfinite().all():
+            if not all_finite(value):
                 raise NumericalError(
                     f"The {name} of block {block} hold NaN or infinity ({chosen.paths[0]} to {chosen.paths[-1]}). "
                     "Look at the weights, or run the model in float32."

@@ -27,6 +27,7 @@ from vitscope.errors import NumericalError, VitscopeError
 
 Variant = Literal["exact", "code"]
 
+MODERATE = 300.0  # log g up to here: K_phi stays above exp(-600), well inside the range of float64
 CODE_DENOMINATOR = 1e-6  # the published program divides by g g^T + 1e-6
 CODE_DEVIATION = 1e-8  # and standardises by std + 1e-8
 
@@ -46,10 +47,15 @@ def double(x: Tensor) -> Tensor:
     return x.detach().to("cpu" if x.device.type == "mps" else x.device, torch.float64)
 
 
+def all_finite(x: Tensor) -> bool:
+    """NaN and infinity survive a sum, and one sum is cheaper than a test of every entry."""
+    return bool(x.sum().isfinite()) or bool(x.isfinite().all())
+
+
 def check_keys(keys: Tensor) -> None:
     if keys.ndim < 2 or not keys.dtype.is_floating_point:
         raise VitscopeError(f"Keys are (..., tokens, head size) of floats; got {tuple(keys.shape)} of {keys.dtype}.")
-    if not keys.isfinite().all():
+    if not all_finite(keys):
         raise NumericalError("The keys hold NaN or infinity. Look at the weights, or run the model in float32.")
 
 
@@ -94,6 +100,10 @@ def centred_gram(keys: Tensor, variant: Variant = "exact") -> Gram:
 
     `code` has the published +1e-6 in the denominator, k / (g g^T + 1e-6), in a form that cannot overflow.
     """
+    if variant == "exact":
+        quick = _gram_of_moderate_keys(keys)
+        if quick is not None:
+            return quick
     log_k, log_g = log_k_phi(keys)
     if variant == "code":
         denominator = log_g[..., :, None] + log_g[..., None, :]
@@ -102,3 +112,22 @@ def centred_gram(keys: Tensor, variant: Variant = "exact") -> Gram:
     uncentred = log_k.sub_(log_scale[..., None, None]).exp_()  # in place: the matrix is ours, and large
     trace = uncentred.diagonal(dim1=-2, dim2=-1).sum(-1)
     return Gram(centre_(uncentred), log_scale, log_g, trace)
+
+
+def _gram_of_moderate_keys(keys: Tensor) -> Gram | None:
+    """The same with one exponential per entry instead of two: K_phi[i, j] = softmax_j(s[i]) / g(k_j).
+
+    Only where no g comes near the end of float64's range; None otherwise. The exponents are <= 0, and an entry that
+    underflows is smaller than the largest one by more than exp(-100).
+    """
+    s = scores(keys, keys)
+    top = s.amax(-1, keepdim=True)
+    weights = s.sub_(top).exp_()
+    total = weights.sum(-1, keepdim=True)
+    log_g = top + total.log()
+    if not log_g.amax() < MODERATE:
+        return None
+    uncentred = weights.mul_(total.reciprocal_()).mul_(log_g.neg().exp_().mT)
+    scale = uncentred.amax((-2, -1), keepdim=True)
+    trace = uncentred.div_(scale).diagonal(dim1=-2, dim2=-1).sum(-1)
+    return Gram(centre_(uncentred), scale.log()[..., 0, 0], log_g[..., 0], trace)

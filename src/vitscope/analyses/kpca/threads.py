@@ -15,7 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-ENTRIES = 500_000  # of the Gram matrices of a chunk: 12 heads of 197 tokens, 4 MB, stay in the cache between two steps
+ENTRIES = 250_000  # of the Gram matrices of a chunk: 6 heads of 197 tokens, 2 MB, stay in the cache between two steps
 
 _one_at_a_time = threading.Lock()  # torch.set_num_threads is global, so two callers must not interleave
 

@@ -120,7 +120,10 @@ def _values(run: Run) -> list[Verdict]:
         twin = _random_weights(run, "kpca_values", metric=metric, values=LEARNED)
         names = {RANDOM: "random values", OTHER: "another head's values"}
         null = _null(*((names[kind], value) for kind, value in nulls.items()), ("random weights", twin))
-        verdict = claim.judged(mean, null, _against_nulls(mean, nulls, gaps))
+        why = _against_nulls(mean, nulls, gaps)
+        if twin is not None and mean.high is not None and twin > mean.high:
+            why += f" Untrained, the same architecture reaches {short(twin)}: training led away from the theory."
+        verdict = claim.judged(mean, null, why)
         gap = gaps.get(RANDOM, Mean(0.0))
         found.append(replace(verdict, random=nulls.get(RANDOM), beaten=gap.high is not None and gap.high < 0))
     return found
