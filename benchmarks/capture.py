@@ -28,7 +28,7 @@ def main() -> None:
     }
     bounds = dict(zip(list(contenders)[1:], (1.12, 1.05, 1.35, 1.35)))
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
-    report(interleaved(contenders, repeats=25), "plain forward", bounds)
+    report(interleaved(contenders, repeats=15), "plain forward", bounds)
 
 
 if __name__ == "__main__":
