@@ -107,6 +107,18 @@ def test_a_null_that_beats_the_learned_values_is_named(ordinary):
     assert any("random values of the same norms match" in f.text for f in panel.findings)
 
 
+def test_untrained_values_that_are_further_above_chance_are_named(ordinary):
+    table = ordinary.tables["kpca_values"]
+    found = {}
+    for name, twin in (("nearer", 0.99), ("no nearer", 0.31)):
+        random = table.assign(weights="random", mean=np.where(table["values"] == "learned", twin, 0.3))
+        run = Tables(ordinary.tables | {"kpca_values": pd.concat([table, random], ignore_index=True)})
+        found[name] = next(v for v in verdicts(run) if v.key == "values_principal_overlap")
+    assert "training led away from the theory" in found["nearer"].why
+    assert "training led away" not in found["no nearer"].why
+    assert "random weights 0.990" in found["nearer"].null
+
+
 def test_one_image_cannot_tell(small_model, batches):
     run = tables_after(small_model(), batches([1]), "kpca.reconstruction", "kpca.gamma")
     found = verdicts(run)

@@ -121,8 +121,11 @@ def _values(run: Run) -> list[Verdict]:
         names = {RANDOM: "random values", OTHER: "another head's values"}
         null = _null(*((names[kind], value) for kind, value in nulls.items()), ("random weights", twin))
         why = _against_nulls(mean, nulls, gaps)
-        if twin is not None and mean.high is not None and twin > mean.high:
-            why += f" Untrained, the same architecture reaches {short(twin)}: training led away from the theory."
+        chance = _random_weights(run, "kpca_values", metric=metric, values=RANDOM)
+        excess = gaps[RANDOM].high if RANDOM in gaps else None  # over chance, which depends on the spectrum of the keys
+        if twin is not None and chance is not None and excess is not None and twin - chance > max(excess, 0.0):
+            why += f" Untrained, the same architecture reaches {short(twin)} where chance gives {short(chance)}: "
+            why += "training led away from the theory."
         verdict = claim.judged(mean, null, why)
         gap = gaps.get(RANDOM, Mean(0.0))
         found.append(replace(verdict, random=nulls.get(RANDOM), beaten=gap.high is not None and gap.high < 0))
