@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROBE = "probe_kpca_reconstruction"
 WORDS = {"phi": "‖φ(q)‖²", "h": "‖h‖²", "absolute_error": "|‖φ(q)‖² − ‖h‖²|"}
 LEAST = 0.001  # shares below are not drawn: a shape should show where the tokens are
-DASHES = {"phi": "-", "h": "--", "absolute_error": ":"}
+DASHES = {"phi": "-", "h": "-", "absolute_error": (0, (1.5, 1.5))}
 
 
 @register_panel("kpca_reconstruction")
@@ -155,7 +155,7 @@ def draw_epochs(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     """Both norms and the absolute error per epoch, one axes per model."""
     from vitscope.report import figures as f
 
-    styles = f.model_styles(labels)
+    colours = {"phi": f.PURPLE, "h": f.ORANGE, "absolute_error": f.INK}  # as in the distributions
     fig, axes = f.new_figure(height=2.9, columns=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
         own = table[table["weights"] == "own"]
@@ -163,7 +163,7 @@ def draw_epochs(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
         for metric in WORDS:
             for split in splits:
                 mean = own[(own["metric"] == metric) & (own["split"] == split)].groupby("epoch")["mean"].mean()
-                style: Any = {"color": styles[label].colour, "linestyle": DASHES[metric]}
+                style: Any = {"color": colours[metric], "linestyle": DASHES[metric]}
                 last = split == splits[-1]
                 ax.plot(mean.index, mean, **style, alpha=1 if last else 0.45, linewidth=1.6 if last else 1.0,
                         label=WORDS[metric] if last else "_")  # fmt: skip

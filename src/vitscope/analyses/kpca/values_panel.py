@@ -82,7 +82,9 @@ def draw_values(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
         ax.set_ylim(0, 1)
         f.label_axes(ax, y=name)
     f.direct_labels(axes[2], least=0.09)
-    lines = [("learned values", "-", 1.6), ("another head's values", (0, (4, 2)), 1.1)]
+    lines: list[tuple[str, Any, float]] = [("learned values", "-", 1.6), ("another head's values", (0, (4, 2)), 1.1)]
+    if any((table["weights"] == "random").any() for table in tables.values()):
+        lines.append(("random weights", (0, (1, 1.5)), 1.1))
     handles: list[Any] = [axes[0].plot([], [], color=f.INK, linestyle=d, linewidth=w, label=t)[0] for t, d, w in lines]
     handles.append(axes[0].fill_between([], [], [], color=f.NULL, alpha=0.5, linewidth=0, label="random values"))
     axes[0].legend(handles=handles, loc="upper right", borderaxespad=0.2)

@@ -190,15 +190,15 @@ def _eigenvalues(run: Run) -> list[Verdict]:
     if table is None or images is None:
         return []
     rows = table[table["statistic"] == "max"].set_index("weights")
-    bound, of = float(rows["bound"].iloc[0]), str(rows["of"].iloc[0])
+    bound, of = float(rows["bound"].iloc[0]), str(rows["of"].iloc[0])  # whole tokens, or 1 for the covariance
     largest = per_image(images, "max")
     impossible = PUBLISHED["max"] > bound
     why = f"The largest eigenvalue is {short(largest.value)}; " + (
         f"{short(PUBLISHED['max'])} is out of reach of any keys: every eigenvalue is at most the trace, and that is at "
-        f"most {short(bound)}."
+        f"most {bound:g}."
         if impossible
-        else f"the bound for this model is {short(bound)}."
+        else f"the bound for this model is {bound:g}."
     )
     twin = float(rows.loc["random", "mean"]) if "random" in rows.index else None  # type: ignore[arg-type]
-    null = _null((f"bound for any keys ({of})", bound), ("random weights", twin))
+    null = f"bound for any keys ({of}) {bound:g}" + (f"; random weights {short(twin)}" if twin is not None else "")
     return [claims.EIGENVALUES.judged(largest, null, why, FAILS if impossible else None)]
