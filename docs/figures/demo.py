@@ -19,7 +19,7 @@ FLAGS = (
     "--headless=new",
     "--no-sandbox",
     "--hide-scrollbars",
-    "--window-size=1180,900",
+    "--window-size=1180,1600",
     "--force-device-scale-factor=1.5",
 )
 # a margin around the gallery, and the map of the second block
