@@ -10,6 +10,7 @@ from vitscope.analyses.class_space.panels.parts import (
     banded,
     blocks_of,
     control_line,
+    few_ticks,
     images_text,
     interval,
     largest,
@@ -86,6 +87,7 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
                 control_line(ax, rows, column, j == 2 and label == next(iter(tables)))
             tops[j] = max(tops[j], ax.get_ylim()[1])
             f.block_axis(ax, blocks, "block" if i else "")
+            few_ticks(ax)
             f.label_axes(ax, y=f"{name}: {title}")
     for j in range(3):  # the same scale for attention and MLP
         for i in range(2):

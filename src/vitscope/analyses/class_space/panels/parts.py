@@ -52,6 +52,13 @@ def control_line(ax: Axes, rows: pd.DataFrame, column: str, name: bool = False) 
         ax.plot(rows["block"], rows[control], color=f.MUTED, linestyle=":", linewidth=1.3, label=label, zorder=1)
 
 
+def few_ticks(ax: Axes) -> None:
+    """Whole numbers with room between them, for axes a third of the page wide."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+
+
 def banded(ax: Axes, rows: pd.DataFrame, column: str, style: f.LineStyle, prefix: str = "") -> None:
     """A line over blocks with its interval, from the columns `column`, `<prefix>low` and `<prefix>high`."""
     low, high = rows[f"{prefix}low"], rows[f"{prefix}high"]

@@ -86,8 +86,9 @@ def draw_pairs(tables: Mapping[str, pd.DataFrame], accuracies: Mapping[str, pd.D
         names = [f"{NAMES[k]}:\n{named(last[k]['tokens'])}" if k in last else NAMES[k] for k in kinds]
         left.set_yticks(range(len(kinds)), names)
         left.set_ylim(len(kinds) - 0.5, -0.5)
-        for ax, title in ((left, "tokens with r = 1 (%)"), (right, "accuracy (%)")):
-            ax.set_xlim(0, 100)
+        largest = max(max(row["rate_before"], row["rate_after"]) for row in last.values())
+        for ax, title, end in ((left, "tokens with r = 1 (%)", max(5, 1.15 * largest)), (right, "accuracy (%)", 100)):
+            ax.set_xlim(0, end)
             ax.grid(visible=True, axis="x")
             ax.grid(visible=False, axis="y")
             f.label_axes(ax, y=f"{who(f.ellipsis(label), len(tables) > 1)}{title}")

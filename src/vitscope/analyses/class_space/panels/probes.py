@@ -11,6 +11,7 @@ from vitscope.analyses.class_space.panels.parts import (
     banded,
     blocks_of,
     control_line,
+    few_ticks,
     images_text,
     interval,
     largest,
@@ -87,6 +88,7 @@ def draw_probes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
                 f.null_line(ax, float(rows["chance"].iloc[0]), "chance" if name else "_")
             ax.set_ylim(0, 100)
             f.block_axis(ax, blocks, "block" if i == len(kinds) - 1 else "")
+            few_ticks(ax)
             f.label_axes(ax, y=f"{KINDS[kind]}, {title} (%)")
             f.direct_labels(ax)
     name_models(fig, labels, tables)
