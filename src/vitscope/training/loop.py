@@ -23,11 +23,12 @@ from vitscope.analyses.base import Figure
 from vitscope.analyses.interrupt import Interrupted, deferred_signals
 from vitscope.analyses.one_pass import evaluating
 from vitscope.analyses.ranks import Ranks
-from vitscope.data import Skipped, steps_per_epoch, train_batches
+from vitscope.data import Skipped, steps_per_epoch
 from vitscope.errors import DataError, NumericalError
 from vitscope.runs import Run, atomic_write
 from vitscope.training.augment import EpochAugmentation
 from vitscope.training.checkpoint import BEST, LAST, load_checkpoint, newest_checkpoint, save_checkpoint
+from vitscope.training.memory import Pictures
 from vitscope.training.options import TrainOptions, free_keys
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch.optim import Optimizer
 
-    from vitscope.data import ImageData
     from vitscope.models import Model
 
 KIND = "train"
@@ -105,7 +105,8 @@ def _train(
     schedule = build_schedule(options, optimizer, steps)
     network, prepared = accelerator.prepare(model.module, optimizer)  # DDP where there are several processes
     # Model.module stays the bare network: it is saved, evaluated and probed; `network` shares its weights.
-
+    learned = Pictures(data.train, model.preprocess, options.workers)
+    held_out = Pictures(data.test, model.preprocess, options.workers)
     progress = _resume(run, model, prepared, accelerator, ranks)
     black = (-torch.tensor(model.preprocess.mean) / torch.tensor(model.preprocess.std))[:, None, None]  # (C, 1, 1)
     started = time.monotonic()
@@ -126,17 +127,8 @@ def _train(
         for epoch in range(progress.epoch, options.epochs):
             network.train()
             augment = EpochAugmentation(options.augment, len(data.train), black, options.seed, epoch)
-            for batch in train_batches(
-                data.train,
-                model.preprocess,
-                options.batch_size // world,
-                seed=options.seed,
-                epoch=epoch,
-                rank=ranks.rank,
-                world=world,
-                start=progress.step,
-                workers=options.workers,
-            ):
+            here = {"rank": ranks.rank, "world": world, "start": progress.step}
+            for batch in learned.epoch(options.batch_size // world, seed=options.seed, epoch=epoch, **here):
                 step = epoch * steps + progress.step
                 schedule.step_update(step)
                 seed_step(options.seed, step, ranks.rank)
@@ -169,7 +161,7 @@ def _train(
                     raise Interrupted(_stopped(run, progress, steps))
 
             train_loss, train_accuracy = progress.sums[0] / progress.sums[2], progress.sums[1] / progress.sums[2]
-            test_loss, test_accuracy = evaluate(options, model, data.test, accelerator, ranks, progress.skipped)
+            test_loss, test_accuracy = evaluate(options, model, held_out, accelerator, ranks, progress.skipped)
             row = {
                 "epoch": epoch + 1,
                 "lr": optimizer.param_groups[0]["lr"],  # of the last step
@@ -196,18 +188,15 @@ def _train(
 def evaluate(
     options: TrainOptions,
     model: Model,
-    data: ImageData,
+    pictures: Pictures,
     accelerator: Accelerator,
     ranks: Ranks,
     skipped: list[list[Any]],
 ) -> tuple[float, float]:
     """Mean cross-entropy (nats) and accuracy in evaluation mode, without gradients; each image counts once."""
     loss_sum, right, n = 0.0, 0, 0
-    batches = data.batches(
-        model.preprocess, options.look_size, rank=ranks.rank, world=ranks.world, workers=options.workers
-    )
     with evaluating(model.module), torch.no_grad():
-        for batch in batches:
+        for batch in pictures.once(options.look_size, rank=ranks.rank, world=ranks.world):
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             if len(batch) == 0:
                 continue
@@ -218,7 +207,7 @@ def evaluate(
     loss_sum, right_sum, images = _over_processes(accelerator, loss_sum, right, n)
     if images == 0:
         raise DataError(
-            f"None of the {len(data):,} held-out images can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}"
+            f"None of the {len(pictures.data):,} held-out images can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}"
         )
     if not loss_sum < float("inf"):
         raise NumericalError(

@@ -1,0 +1,93 @@
+"""Small data stay in memory: each picture is decoded once, not once per epoch.
+
+For small models on small pictures reading is a good part of the time, and it does not get faster with more threads.
+The batches are bit for bit those of `train_batches` and `ImageData.batches`, which serve whatever is larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from vitscope.data import Batch, ImageData, steps_per_epoch, train_batches
+from vitscope.data.batch import Skipped
+from vitscope.data.randomness import permutation
+from vitscope.errors import DataError
+from vitscope.models.preprocessing import Preprocess
+
+LIMIT = 256 * 2**20  # bytes of preprocessed pictures per split and process
+
+
+class Pictures:
+    """Batches of one split. Where the preprocessed pictures fit into `limit` bytes, they are read at the first use."""
+
+    def __init__(self, data: ImageData, preprocess: Preprocess, workers: int = 0, limit: int = LIMIT) -> None:
+        self.data, self.preprocess, self.workers = data, preprocess, workers
+        self.small = 4 * len(data) * math.prod(preprocess.input_size) <= limit  # float32
+        self._whole: Batch | None = None
+
+    def epoch(self, batch_size: int, *, seed: int, epoch: int, rank: int, world: int, start: int) -> Iterator[Batch]:
+        """One epoch of training for process `rank`, from step `start` on, in the order of (seed, epoch)."""
+        if not self.small:
+            yield from train_batches(
+                self.data,
+                self.preprocess,
+                batch_size,
+                seed=seed,
+                epoch=epoch,
+                rank=rank,
+                world=world,
+                start=start,
+                workers=self.workers,
+            )
+            return
+        order = permutation(len(self.data), seed, epoch)
+        for step in range(start, steps_per_epoch(len(self.data), batch_size, world)):
+            number = step * world + rank
+            batch = self._choose(number, order[number * batch_size : (number + 1) * batch_size])
+            if not len(batch):
+                bad = batch.skipped[0]
+                raise DataError(f"None of the images of a batch can be read, e.g. {bad.path}: {bad.reason}")
+            yield batch
+
+    def once(self, batch_size: int, *, rank: int, world: int) -> Iterator[Batch]:
+        """Every picture once, in the order of the data; the processes take turns."""
+        if not self.small:
+            yield from self.data.batches(self.preprocess, batch_size, rank=rank, world=world, workers=self.workers)
+            return
+        n = len(self.data)
+        for number, first in enumerate(range(0, n, batch_size)):
+            if number % world == rank:
+                yield self._choose(number, list(range(first, min(first + batch_size, n))))
+
+    def _choose(self, number: int, indices: list[int]) -> Batch:
+        whole = self._read()
+        bad = {skipped.index: skipped for skipped in whole.skipped}
+        if not bad:
+            rows = torch.tensor(indices)
+        else:
+            row = {index: at for at, index in enumerate(whole.indices.tolist())}
+            rows = torch.tensor([row[i] for i in indices if i not in bad], dtype=torch.int64)
+        return Batch(
+            images=whole.images[rows],
+            labels=whole.labels[rows],
+            indices=whole.indices[rows],
+            paths=[whole.paths[i] for i in rows.tolist()],
+            number=number,
+            skipped=[bad[i] for i in indices if i in bad],
+        )
+
+    def _read(self) -> Batch:
+        if self._whole is None:
+            parts = list(self.data.batches(self.preprocess, 256, workers=self.workers))
+            skipped: list[Skipped] = [s for part in parts for s in part.skipped]
+            self._whole = Batch(
+                images=torch.cat([part.images for part in parts]),  # (N, C, H, W)
+                labels=torch.cat([part.labels for part in parts]),
+                indices=torch.cat([part.indices for part in parts]),
+                paths=[path for part in parts for path in part.paths],
+                skipped=skipped,
+            )
+        return self._whole
