@@ -11,6 +11,8 @@ SUPPORTED = [
     "vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224", "vit_small_resnet26d_224", "vitamin_small_224",
     # post-norm blocks
     "vit_base_patch16_rpn_224", "vit_relpos_small_patch16_rpn_224", "vit_relpos_medium_patch16_rpn_224",
+    # post-norm blocks that normalise the sum: vitscope's own
+    "small",
     # registers, with and without class token
     "vit_wee_patch16_reg1_gap_256", "vit_little_patch16_reg4_gap_256", "vit_medium_patch16_reg1_gap_256",
     "vit_mediumd_patch16_reg4_gap_256", "vit_betwixt_patch16_reg4_gap_256", "vit_so150m_patch16_reg4_gap_256",

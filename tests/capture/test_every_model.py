@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
 
 from vitscope.models import Model, open_model
+from vitscope.models.creation import create
+from vitscope.models.families import block_row
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from model_names import SMALLER, SUPPORTED
@@ -21,7 +22,7 @@ def build(name: str) -> Model:
     generator = torch.Generator().manual_seed(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module = timm.create_model(name, depth=2, **SMALLER.get(name, {}))
+        module = create(name, depth=2, **SMALLER.get(name, {}))
     with torch.no_grad():
         for parameter in module.parameters():
             size = 0.05 if parameter.ndim < 2 else min(0.05, 0.5 * parameter.shape[-1] ** -0.5)
@@ -96,8 +97,10 @@ def test_the_residual_stream_adds_up(case):
         pre, mid, post, attn, mlp = (
             cache[f"blocks.{i}.hook_{x}"] for x in ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out")
         )
-        assert torch.allclose(pre + attn, mid, atol=1e-6)
-        assert torch.allclose(mid + mlp, post, atol=1e-6)
+        block = model.module.blocks[i]
+        norms = (block.norm1, block.norm2) if block_row(block).summed else (torch.nn.Identity(), torch.nn.Identity())
+        assert torch.allclose(norms[0](pre + attn), mid, atol=1e-6)
+        assert torch.allclose(norms[1](mid + mlp), post, atol=1e-6)
 
 
 @torch.no_grad()
@@ -111,6 +114,7 @@ def test_zeroing_resid_mid_leaves_exactly_the_mlp_branch_at_zero(case):
     scale = block.ls2 if hasattr(block, "ls2") else (lambda x: x)
     if getattr(block, "gamma_2", None) is not None:
         scale = lambda x: block.gamma_2 * x  # noqa: E731
+    post_norm |= bool(block_row(block).summed)  # norm2(0 + mlp(0))
     branch = block.norm2(block.mlp(zero)) if post_norm else scale(block.mlp(block.norm2(zero)))
     assert torch.equal(cache["blocks.1.hook_resid_mid"], zero)
     assert torch.equal(cache["blocks.1.hook_resid_post"], branch)

@@ -17,6 +17,9 @@
 
 B images, N tokens, T image tokens, C width, H heads, D head size, M MLP width. Heads come before tokens, as
 `scaled_dot_product_attention` takes them (TransformerLens puts tokens first).
+
+mid = pre + attn_out and post = mid + mlp_out, but in blocks that normalise the sum (`small`), where
+mid = norm1(pre + attn_out) and post = norm2(mid + mlp_out).
 """
 
 from __future__ import annotations

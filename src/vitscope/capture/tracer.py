@@ -85,7 +85,9 @@ class Tracer:
         self._input(stack, block, prefix + "hook_resid_pre")
         self._output(stack, attention, prefix + "attn.hook_out")
         self._output(stack, block.get_submodule(row.attn_added), prefix + "hook_attn_out")
-        if prefix + "hook_resid_mid" in self.edits:
+        if row.summed:
+            self._output(stack, block.get_submodule(row.summed), prefix + "hook_resid_mid")
+        elif prefix + "hook_resid_mid" in self.edits:
             # The sum feeds both the MLP and the skip connection, so the addition itself is intercepted.
             watch = block.get_submodule(row.attn_added).register_forward_hook(lambda m, a, out: self._watch(i, out))
             stack.callback(watch.remove)

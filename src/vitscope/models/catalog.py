@@ -1,4 +1,4 @@
-"""What can be opened, and what each model can do: every timm name, examined without allocating its weights."""
+"""What can be opened, and what each model can do: every name, examined without allocating its weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.class_space import why_no_class_space
+from vitscope.models.creation import OWN, create
 from vitscope.models.families import check_model
 from vitscope.models.layout import derive_layout, input_size
 
@@ -45,7 +46,7 @@ def describe(name: str) -> ModelRow:
     tags = len(timm.list_pretrained(f"{name.split('.')[0]}.*"))
     try:
         with torch.device("meta"):
-            module = timm.create_model(name, pretrained=False)
+            module = create(name)
         family = check_model(module)
     except UnsupportedModelError as error:
         return ModelRow(name, supported=False, pretrained=tags, remark=str(error))
@@ -68,12 +69,12 @@ def describe(name: str) -> ModelRow:
 
 
 def candidate_names(pattern: str = "") -> list[str]:
-    """timm names of transformers that contain `pattern` or match it as a glob."""
+    """Names of transformers that contain `pattern` or match it as a glob."""
     import timm
     from timm.models import list_modules
 
     files = set(list_modules())
-    names = sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))
+    names = [*OWN, *sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))]
     if not pattern:
         return names
     return [n for n in names if pattern in n or fnmatch.fnmatchcase(n, pattern)]

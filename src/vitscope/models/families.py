@@ -2,7 +2,8 @@
 
 Every supported timm block ends its two branches in `x = x + drop_path(branch)`. That is all the capture code needs:
 the output of `drop_path1` is what attention adds to the residual stream (after LayerScale, gamma or a post-norm), the
-output of `drop_path2` is what the MLP adds. A block that does not work like this is refused here, with its reason.
+output of `drop_path2` is what the MLP adds. A block that normalises the sum itself, `x = norm(x + branch)`, names that
+norm in `summed`. A block that does not work like this is refused here, with its reason.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class BlockRow:
     """Where the points of a block are: names of its child modules."""
 
     mid: str  # its input is hook_resid_mid: norm2 in pre-norm blocks, mlp in post-norm blocks
+    summed: str = ""  # its output is hook_resid_mid, where the sum of stream and branch is normalised
     attn: str = "attn"
     mlp: str = "mlp"
     attn_added: str = "drop_path1"  # its output is hook_attn_out
@@ -27,6 +29,7 @@ class BlockRow:
 
 PRE_NORM = BlockRow(mid="norm2")
 POST_NORM = BlockRow(mid="mlp")
+SUM_NORM = BlockRow(mid="mlp", summed="norm1")
 
 BLOCKS: dict[str, BlockRow] = {
     "timm.models.vision_transformer.Block": PRE_NORM,
@@ -36,6 +39,7 @@ BLOCKS: dict[str, BlockRow] = {
     "timm.models.beit.Block": PRE_NORM,
     "timm.models.eva.EvaBlock": PRE_NORM,
     "timm.models.eva.EvaBlockPostNorm": POST_NORM,
+    "vitscope.models.small.PostNormBlock": SUM_NORM,
 }
 
 # (module whose input is mlp.hook_pre, module whose input is mlp.hook_post). In gated MLPs `pre` is the gate.

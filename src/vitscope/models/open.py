@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
+from vitscope.models.creation import OWN, create
 from vitscope.models.families import check_model
 from vitscope.models.layout import input_size
 from vitscope.models.model import Model, refuse_compiled
@@ -30,7 +31,7 @@ def open_model(
 ) -> Model:
     """Open a ViT for looking inside. The model is in evaluation mode.
 
-    name: a timm name with or without tag, a run folder of `vitscope train`, or a module that was built with timm.
+    name: a timm name with or without tag, 'small', a run folder of `vitscope train`, or a module built with timm.
     weights: a .safetensors or .pth file; None takes timm's pretrained weights (a download where the net allows), or
         those a module or run folder already has; "random" asks for random weights, drawn from `seed`.
     use_ema: take averaged weights where a checkpoint has both.
@@ -135,7 +136,7 @@ def check_name(name: str) -> None:
     import timm
 
     architecture, _, tag = name.partition(".")
-    known = timm.list_models()
+    known = [*OWN, *timm.list_models()]
     if architecture not in known:
         if Path(name).exists():
             raise VitscopeError(f"{name} exists but is no run folder with a trained model (no model.json in it).")
@@ -149,12 +150,10 @@ def check_name(name: str) -> None:
 
 
 def _build(name: str, options: dict[str, Any]) -> Any:
-    import timm
-
     try:
-        module = timm.create_model(name, pretrained=False, **options)
+        module = create(name, **options)
     except TypeError as error:
-        raise VitscopeError(f"timm cannot build {name} with {options}: {error}.") from error
+        raise VitscopeError(f"{name} cannot be built with {options}: {error}.") from error
     check_model(module)
     return module
 

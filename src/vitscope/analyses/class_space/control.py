@@ -51,15 +51,14 @@ def random_twin(model: Model, seed: int = 0) -> Model:
 
 
 def _rebuilt(model: Model) -> nn.Module | None:
-    """Built anew by timm, where the model was opened by name."""
-    import timm
-
+    """Built anew where the model was opened by name."""
     from vitscope.attention import convert_from_description
+    from vitscope.models.creation import create
 
     if "options" not in model.source:
         return None
     options = {**model.source["options"], "num_classes": model.num_classes}
-    module = timm.create_model(str(model.source["name"]), pretrained=False, **options)
+    module = create(str(model.source["name"]), **options)
     return convert_from_description(module, model.source.get("attention"))
 
 

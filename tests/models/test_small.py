@@ -1,0 +1,119 @@
+"""The post-norm ViT of the separation study, against the same network written out in plain torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitscope.analyses import analyze, list_analyses
+from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models import describe, open_model
+from vitscope.models.small import small
+
+
+def lively(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Nothing at zero: class token and positions that are zero would hide errors."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return module
+
+
+def written_out(weights: dict[str, Tensor], images: Tensor, *, patch: int, heads: int, depth: int) -> Tensor:
+    w = weights
+    x = F.conv2d(images, w["patch_embed.proj.weight"], w["patch_embed.proj.bias"], stride=patch)
+    x = x.flatten(2).transpose(1, 2)  # (B, T, C)
+    x = torch.cat([w["cls_token"].expand(len(x), -1, -1), x], 1) + w["pos_embed"]
+    width = x.shape[-1]
+    for i in range(depth):
+        p = f"blocks.{i}."
+        q, k, v = F.linear(x, w[p + "attn.qkv.weight"], w[p + "attn.qkv.bias"]).chunk(3, -1)
+        q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))  # (B, H, N, D)
+        a = (q @ k.transpose(-1, -2) * (width // heads) ** -0.5).softmax(-1) @ v
+        a = F.linear(a.transpose(1, 2).flatten(2), w[p + "attn.proj.weight"], w[p + "attn.proj.bias"])
+        x = F.layer_norm(x + a, (width,), w[p + "norm1.weight"], w[p + "norm1.bias"], 1e-6)
+        m = F.gelu(F.linear(x, w[p + "mlp.fc1.weight"], w[p + "mlp.fc1.bias"]))
+        m = F.linear(m, w[p + "mlp.fc2.weight"], w[p + "mlp.fc2.bias"])
+        x = F.layer_norm(x + m, (width,), w[p + "norm2.weight"], w[p + "norm2.bias"], 1e-6)
+    return F.linear(x[:, 0], w["head.weight"], w["head.bias"])
+
+
+@torch.no_grad()
+def test_it_computes_what_its_formula_says() -> None:
+    module = lively(small(depth=3, embed_dim=24, num_heads=3, mlp_dim=50)).double().eval()
+    images = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    expected = written_out(module.state_dict(), images, patch=7, heads=3, depth=3)
+    assert torch.allclose(module(images), expected, rtol=0, atol=1e-12)
+
+
+def test_its_defaults_are_those_of_the_study() -> None:
+    model = open_model("small", "random")
+    layout = model.layout
+    assert (layout.blocks, layout.heads, layout.width, layout.patch, layout.tokens) == (7, 8, 64, (7, 7), 17)
+    module = model.module
+    assert module.blocks[0].mlp.fc1.out_features == 128
+    assert not module.cls_token.any()
+    assert not module.pos_embed.any()
+    dropping = {name for name, part in module.named_modules() if isinstance(part, nn.Dropout) and part.p > 0}
+    assert dropping == {f"blocks.{i}.mlp.drop{j}" for i in range(7) for j in (1, 2)}
+    assert all(module.get_submodule(name).p == 0.2 for name in dropping)
+
+
+def test_every_size_can_be_chosen() -> None:
+    options = {"embed_dim": 32, "mlp_dim": 33, "num_heads": 2, "patch_size": 4, "depth": 3, "dropout": 0.0}
+    model = open_model("small", "random", in_chans=3, img_size=32, num_classes=5, **options)
+    assert str(model.layout) == "3 blocks x 2 heads of 16, width 32; 1 class + 0 register + 8x8 image tokens"
+    assert model.module.blocks[0].mlp.fc1.out_features == 33
+    assert model.preprocess.input_size == (3, 32, 32)
+    assert model.num_classes == 5
+    assert not any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.module.modules())
+
+
+def test_the_seed_decides_its_weights() -> None:
+    a, b, c = (open_model("small", "random", seed=s).module.state_dict() for s in (0, 0, 1))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert not torch.equal(a["head.weight"], c["head.weight"])
+
+
+def test_it_takes_another_attention() -> None:
+    model = open_model("small", "random", attention="rpc:layers=0,iterations=2")
+    assert "rpc" in str(model.source["attention"])
+    assert model(torch.zeros(1, 1, 28, 28)).shape == (1, 10)
+
+
+def test_it_is_listed_and_has_a_class_space() -> None:
+    row = describe("small")
+    assert (row.supported, row.class_space, row.pretrained) == (True, True, 0)
+
+
+def test_bad_requests_say_what_to_do() -> None:
+    with pytest.raises(UnsupportedModelError, match="weights='random'"):
+        open_model("small")
+    with pytest.raises(VitscopeError, match="init_values"):
+        open_model("small", "random", init_values=1e-5)
+    with pytest.raises(VitscopeError, match="colour"):
+        open_model("small", "random", colour=True)
+
+
+def garments(split: str) -> tuple[np.ndarray, list[int], list[str]]:
+    rng = np.random.default_rng(len(split))
+    return rng.integers(0, 255, (24, 28, 28)).astype(np.uint8), [i % 10 for i in range(24)], list("abcdefghij")
+
+
+def test_every_analysis_looks_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitscope.data import load_data
+
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    model = open_model(lively(small(depth=2)))
+    data = load_data("test_small:garments", "test")
+    options: dict = {name: {} for name in list_analyses() if name not in ("probes.moments", "save")}  # parts of others
+    options["probes"] = {"train": "test_small:garments", "train_split": "train"}
+    run = analyze(model, data, options, tmp_path / "run", progress=False, report=False)
+    assert run.status == "finished"
+    assert len(list(run.tables_dir.glob("*.csv"))) >= len(options)
