@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitscope.analyses.separation import Separation, fuzziness, fuzziness_from_moments, pixel_fuzziness
+from vitscope.analyses.separation import Separation, fuzziness, pixel_fuzziness
+from vitscope.analyses.separation.definition import fuzziness_from_moments, image_weights
 from vitscope.data import load_data
 from vitscope.errors import DataError, VitscopeError
 from vitscope.models import open_model
@@ -27,10 +28,11 @@ def by_pseudo_inverse(x, labels, averaging):
     return np.trace(within @ np.linalg.pinv(between, rcond=1e-10, hermitian=True))
 
 
-def moments(x, labels, k):
+def moments(x, labels, k, averaging):
     counts = torch.bincount(labels, minlength=k)
-    sums = torch.zeros(k, x.shape[1], dtype=torch.float64).index_add_(0, labels, x)
-    return counts, sums, torch.stack([x[labels == j].T @ x[labels == j] for j in range(k)])
+    weights = image_weights(counts, averaging)
+    sums = torch.stack([x[labels == j].sum(0) for j in range(k)])
+    return counts, weights, sums, (weights[labels, None] * x).T @ x
 
 
 def cloud(seed, n=120, d=9, k=4, spread=2.0):
@@ -53,7 +55,7 @@ def test_subspace_and_streamed_forms_equal_the_pseudo_inverse(seed, averaging, d
     x, labels = cloud(seed, d=d)
     expected = by_pseudo_inverse(x, labels, averaging)
     assert fuzziness(x, labels, averaging) == pytest.approx(expected, rel=1e-7)
-    assert fuzziness_from_moments(*moments(x, labels, 5), averaging) == pytest.approx(expected, rel=1e-6)
+    assert fuzziness_from_moments(*moments(x, labels, 5, averaging)) == pytest.approx(expected, rel=1e-6)
 
 
 @given(seed=st.integers(0, 10_000), scale=st.floats(1e-3, 1e3))
@@ -123,15 +125,95 @@ def test_pixels_are_measured_once_per_dataset(model, digits, monkeypatch):
     assert pixel_fuzziness(digits, model.preprocess) == first
 
 
-def test_one_class_is_refused_and_too_many_dimensions_say_what_they_would_take(model, digits):
+def test_a_profile_comes_with_its_fits_and_its_spike(model, digits):
     from vitscope.analyses.one_pass import measure
 
-    sevens = digits.subset([i for i, label in enumerate(digits.labels) if label == 7])
+    analysis = Separation()
+    analysis.prepare(digits, model)
+    measure(model, digits.batches(model.preprocess, 64), [analysis])
+    tables = analysis.tables()
+    assert set(tables) == {"separation", "separation_fits", "separation_spike"}
+    assert len(tables["separation_fits"]) == 0, "two blocks are too few for a curve"
+    spike = tables["separation_spike"].set_index("token")
+    profile = tables["separation"].set_index(["point", "token", "layer"])["fuzziness"]
+    blocks = profile["block"]["class"]
+    assert spike.loc["class", "place"] == blocks.idxmax()
+    assert spike.loc["class", "over_pixels"] == pytest.approx(blocks.max() / profile["pixels", "", 0])
+    assert spike.loc["class", "over_embedding"] == pytest.approx(blocks.max() / profile["embedding", "mean", 0])
+
+
+def test_a_thousand_classes_take_no_more_than_their_means():
+    analysis = Separation()
+    analysis.start(open_model("vit_tiny_patch16_224.augreg_in21k_ft_in1k", "random"))
+    assert sum(value.numel() * value.element_size() for value in analysis.sums.values()) < 100e6
+
+
+def test_an_unreadable_image_takes_its_share_of_the_weight_with_it(model, digits):
+    """Weights come from the planned sizes: what is counted is the definition with w_k proportional to n_k / planned."""
+    from vitscope.analyses.one_pass import measure
+
     analysis = Separation(pixels=False)
-    measure(model, sevens.batches(model.preprocess, 64), [analysis])
+    analysis.prepare(digits, model)
+    rest = digits.subset([i for i, label in enumerate(digits.labels) if label != 3 or i % 3])
+    (batch,) = rest.batches(model.preprocess, 200)
+    measure(model, [batch], [analysis])
+    table = analysis.tables()["separation"].set_index("point")
+    with torch.no_grad():
+        logits = model(batch.images).double().numpy()
+    sizes = np.bincount(digits.labels, minlength=10)
+    labels = np.array(rest.labels)
+    counts = np.bincount(labels, minlength=10)
+    between = within = 0
+    for k in range(10):
+        mine = logits[labels == k]
+        w, m = counts[k] / sizes[k], mine.mean(0)
+        between = between + w * np.outer(m - logits.mean(0), m - logits.mean(0))
+        within = within + w / len(mine) * (mine - m).T @ (mine - m)
+    expected = np.trace(within @ np.linalg.pinv(between, rcond=1e-10, hermitian=True))
+    assert table.loc["logits", "fuzziness"] == pytest.approx(expected, rel=1e-6)
+
+
+def picked(digits, keep):
+    return digits.subset([i for i, label in enumerate(digits.labels) if keep(i, label)])
+
+
+def test_samples_that_cannot_be_measured_are_refused_and_missing_classes_are_named(model, digits):
+    sevens = picked(digits, lambda i, label: label == 7)
     with pytest.raises(DataError, match="two classes or more"):
-        analysis.tables()
-    with pytest.raises(VitscopeError, match=r"1000 classes x 192 dimensions .* GiB"):
-        Separation().start(open_model("vit_tiny_patch16_224.augreg_in21k_ft_in1k", "random"))
+        Separation().prepare(sevens, model)
+    first = {label: i for i, label in reversed(list(enumerate(digits.labels)))}
+    with pytest.raises(DataError, match=r"10 classes have one each.*--per-class"):
+        Separation().prepare(picked(digits, lambda i, label: first[label] == i), model)
+    with pytest.warns(UserWarning, match=r"2 of 10 classes have no image in mnist5k \(3, 8\)"):
+        Separation(pixels=False).prepare(picked(digits, lambda i, label: label not in (3, 8)), model)
     with pytest.raises(VitscopeError, match="averaging='mean'"):
         Separation(averaging="mean")
+
+
+def test_constant_features_have_no_fuzziness_rather_than_none():
+    labels = torch.arange(12) % 3
+    assert np.isnan(fuzziness(torch.full((12, 5), 0.1), labels))
+    alike = torch.randn(4, 5, generator=torch.Generator().manual_seed(0)).repeat_interleave(3, 0)  # equal class means
+    assert np.isnan(fuzziness(alike, labels))
+
+
+def test_labels_may_be_any_numbers_and_a_model_refuses_those_it_has_no_class_for(model, digits):
+    x, labels = cloud(1)
+    assert fuzziness(x, labels * 17 - 5) == pytest.approx(fuzziness(x, labels))
+    wide = digits.subset(range(len(digits)))
+    wide.labels[5] = 10
+    with pytest.raises(DataError, match=r"label 10 in mnist5k, but the model has classes 0\.\.9"):
+        Separation().prepare(wide, model)
+
+
+def test_more_classes_than_dimensions_are_no_problem():
+    x, labels = cloud(2, n=400, d=3, k=12)
+    assert fuzziness(x, labels) == pytest.approx(by_pseudo_inverse(x, labels, "class"), rel=1e-7)
+    assert fuzziness_from_moments(*moments(x, labels, 12, "class")) == pytest.approx(fuzziness(x, labels), rel=1e-7)
+
+
+def test_measuring_without_the_class_sizes_says_what_to_call(model, digits):
+    from vitscope.analyses.one_pass import measure
+
+    with pytest.raises(VitscopeError, match=r"call prepare\(data, model\)"):
+        measure(model, digits.batches(model.preprocess, 64), [Separation()])

@@ -1,0 +1,159 @@
+"""Separation fuzziness layer by layer, from one pass."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.separation.definition import (
+    Averaging,
+    check_averaging,
+    check_sizes,
+    fuzziness_from_moments,
+    image_weights,
+)
+from vitscope.analyses.separation.pixels import pixel_fuzziness
+from vitscope.analyses.separation.profile import FIT_COLUMNS, SPIKE_COLUMNS, block_fits, read_token, spikes
+from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data import ImageData
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+MOST_PIXEL_NUMBERS = 4_000_000  # classes x pixels up to which the raw pixels are measured
+
+
+@register_analysis("separation")
+class Separation(Analysis):
+    """Fuzziness of raw pixels, embedding, class and mean token of every block, and logits, from one pass.
+
+    The embedding (what enters the first block) is the control: from pixels to it the *space* changes, from it to the
+    first block a layer acts. State per point: K d + d^2 float64; time per image and point: d^2.
+    """
+
+    uses_labels = True
+    optional = ("fuzziness", *FIT_COLUMNS, *SPIKE_COLUMNS)
+
+    def __init__(self, averaging: Averaging = "class", pixels: bool | None = None) -> None:
+        super().__init__()
+        self.averaging: Averaging = check_averaging(averaging)
+        self.pixels = pixels  # None: where classes x pixels is small enough (CIFAR-100 is, ImageNet is not)
+        self._pixel_fuzziness: float | None = None
+        self._weights: Tensor | None = None  # (K,) of an image of each class, from the planned class sizes
+
+    def needs(self, model: Model) -> Sequence[str]:
+        return ["blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"]
+
+    def prepare(self, data: ImageData, model: Model) -> None:
+        """Class sizes, and the pixels in two passes over the images, without the model."""
+        labels = torch.tensor(data.labels)
+        if int(labels.max()) >= model.num_classes:
+            raise DataError(
+                f"separation: label {int(labels.max())} in {data.name}, but the model has classes "
+                f"0..{model.num_classes - 1}."
+            )
+        sizes = torch.bincount(labels[labels >= 0], minlength=model.num_classes)
+        present = check_sizes(sizes)
+        if present < model.num_classes:
+            missing = [str(name) for name, n in zip(data.classes, sizes.tolist()) if n == 0]
+            more = ", ..." if len(missing) > 3 else ""
+            warnings.warn(
+                f"separation: {len(missing)} of {model.num_classes} classes have no image in {data.name} "
+                f"({', '.join(missing[:3])}{more}) and do not count.",
+                stacklevel=2,
+            )
+        self._weights = image_weights(sizes, self.averaging)
+        size = data.num_classes * torch.Size(model.preprocess.input_size).numel()
+        wanted = size <= MOST_PIXEL_NUMBERS if self.pixels is None else self.pixels
+        if wanted:
+            self._pixel_fuzziness = pixel_fuzziness(data, model.preprocess, self.averaging)
+
+    def start(self, model: Model) -> None:
+        layout, k = model.layout, model.num_classes
+        if not k:
+            raise UnsupportedModelError(f"separation needs classes, and {model.name} has none.")
+        self._tokens = {"class": slice(0, 1)} if layout.class_tokens else {}
+        self._tokens["mean"] = slice(layout.prefix_tokens, layout.tokens)
+        self._blocks = layout.blocks
+        self.sums = {"counts": zeros(k, dtype=torch.int64)}
+        for place in ["embedding", *(f"block{i}" for i in range(layout.blocks))]:
+            for token in self._tokens:
+                self._allocate(f"{place}.{token}", k, layout.width)
+        self._allocate("logits", k, k)
+
+    def _allocate(self, name: str, k: int, d: int) -> None:
+        self.sums[f"{name}:sum"] = zeros(k, d)
+        self.sums[f"{name}:square"] = zeros(d, d)
+
+    def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
+        for name, value in points.items():  # (B, N, C)
+            place = "embedding" if name.endswith("resid_pre") else f"block{block}"
+            for token, where in self._tokens.items():
+                self._count(f"{place}.{token}", value[:, where].mean(1), batch.labels)
+
+    def end_batch(self, batch: Batch) -> None:
+        assert batch.logits is not None
+        self._count("logits", batch.logits, batch.labels)
+        known = batch.labels[batch.labels >= 0]
+        self.add("counts", torch.bincount(known, minlength=len(self.sums["counts"])))
+
+    def _count(self, name: str, features: Tensor, labels: Tensor) -> None:
+        """Add features (B, d) to the sums of their classes, and their weighted outer products to the square."""
+        if self._weights is None:
+            raise VitscopeError("separation must know the class sizes: call prepare(data, model) before measure(...).")
+        x = features.detach().to("cpu", torch.float64)
+        if (labels < 0).any():
+            x, labels = x[labels >= 0], labels[labels >= 0]
+        self.sums[f"{name}:sum"].index_add_(0, labels, x)
+        self.sums[f"{name}:square"].addmm_((self._weights[labels, None] * x).T, x)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        import pandas as pd
+
+        assert self._weights is not None
+        counts = self.sums["counts"]
+        present = check_sizes(counts)  # images that could not be read are gone
+        rows = []
+        if self._pixel_fuzziness is not None:
+            rows.append(("pixels", "", 0, self._pixel_fuzziness))
+        for key in self.sums:
+            name, _, kind = key.partition(":")
+            if kind == "sum":
+                place, _, token = name.partition(".")
+                layer = {"embedding": 0, "logits": self._blocks + 1}.get(place)
+                layer = int(place.removeprefix("block")) + 1 if layer is None else layer
+                value = fuzziness_from_moments(
+                    counts, self._weights, self.sums[f"{name}:sum"], self.sums[f"{name}:square"]
+                )
+                rows.append((place.rstrip("0123456789"), token, layer, value))
+        table = pd.DataFrame(rows, columns=["point", "token", "layer", "fuzziness"])
+        table["defined"] = table["fuzziness"].notna()  # constant features or coinciding class means have no D
+        table["images"] = int(counts.sum())
+        table["classes"] = present
+        table["averaging"] = self.averaging
+        return {"separation": table, "separation_fits": block_fits(table), "separation_spike": spikes(table)}
+
+    def summary(self) -> dict[str, Figure]:
+        tables = self.tables()
+        table = tables["separation"]
+        token = read_token(table)
+        last = table[(table["point"] == "block") & (table["token"] == token)].iloc[-1]
+        figures = {}
+        note = f"{token} token, {self.averaging}-averaged"
+        if last["defined"]:
+            figures["last_block"] = Figure(float(last["fuzziness"]), "", int(last["images"]), f"last block, {note}")
+        fits = tables["separation_fits"]
+        law = fits[(fits["curve"] == "log_linear") & (fits["token"] == token)]
+        if len(law) and law["rho"].notna().all():
+            figures["rate"] = Figure(
+                float(law["rho"].iloc[0]), "per block", int(last["images"]), f"log-linear over the blocks, {note}"
+            )
+        return figures
