@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 
 import numpy as np
@@ -22,7 +21,7 @@ from torch import Tensor
 from timing import interleaved, report
 from vitscope.analyses import create_analysis, measure
 from vitscope.analyses.kpca.gram import centred_gram
-from vitscope.analyses.kpca.threads import single_threaded_torch
+from vitscope.analyses.kpca.threads import thread_pool
 from vitscope.data.batch import Batch
 from vitscope.models import Model, open_model
 
@@ -45,8 +44,7 @@ def main() -> None:
     @torch.no_grad()
     def floor(solve: Callable[[Tensor], object]) -> None:
         model(batch.images)
-        with single_threaded_torch() as threads, ThreadPoolExecutor(threads) as pool:
-            list(pool.map(solve, matrices.split(25)))
+        list(thread_pool(torch.get_num_threads()).map(solve, matrices.split(25)))
 
     spectrum = interleaved(
         {

@@ -27,7 +27,7 @@ from vitscope.errors import NumericalError, VitscopeError
 
 Variant = Literal["exact", "code"]
 
-MODERATE = 300.0  # log g up to here: K_phi stays above exp(-600), well inside the range of float64
+MODERATE = 300.0  # largest difference of s[i, i]: exp(-300) is well inside the range of float64
 CODE_DENOMINATOR = 1e-6  # the published program divides by g g^T + 1e-6
 CODE_DEVIATION = 1e-8  # and standardises by std + 1e-8
 
@@ -92,7 +92,7 @@ def centre(matrix: Tensor) -> Tensor:
 def centre_(matrix: Tensor) -> Tensor:
     """`centre` in place."""
     rows = matrix.mean(-1, keepdim=True)
-    return matrix.sub_(rows - rows.mean(-2, keepdim=True)).sub_(rows.mT)
+    return matrix.sub_(rows).sub_((rows - rows.mean(-2, keepdim=True)).mT)
 
 
 def centred_gram(keys: Tensor, variant: Variant = "exact") -> Gram:
@@ -115,19 +115,26 @@ def centred_gram(keys: Tensor, variant: Variant = "exact") -> Gram:
 
 
 def _gram_of_moderate_keys(keys: Tensor) -> Gram | None:
-    """The same with one exponential per entry instead of two: K_phi[i, j] = softmax_j(s[i]) / g(k_j).
+    """The same in half as many passes over the N x N entries, for keys whose squared norms are not too far apart.
 
-    Only where no g comes near the end of float64's range; None otherwise. The exponents are <= 0, and an entry that
-    underflows is smaller than the largest one by more than exp(-100).
+    s and K_phi are positive semi-definite, so their largest entries stand on their diagonals and cost N, not N^2, to
+    find. With c the largest s, E = exp(s - c) and E 1 = g exp(-c), so K_phi is E scaled by rows and columns. None where
+    a row of E could underflow; what underflows elsewhere is smaller than the rest of its row by more than exp(-400).
     """
-    s = scores(keys, keys)
-    top = s.amax(-1, keepdim=True)
-    weights = s.sub_(top).exp_()
-    total = weights.sum(-1, keepdim=True)
-    log_g = top + total.log()
-    if not log_g.amax() < MODERATE:
+    x = double(keys)
+    own = x.square().sum(-1).div_(math.sqrt(x.shape[-1]))  # (..., N) s[i, i]
+    c = own.amax(-1, keepdim=True)
+    if not (c - own).amax() < MODERATE:
         return None
-    uncentred = weights.mul_(total.reciprocal_()).mul_(log_g.neg().exp_().mT)
-    scale = uncentred.amax((-2, -1), keepdim=True)
-    trace = uncentred.div_(scale).diagonal(dim1=-2, dim2=-1).sum(-1)
-    return Gram(centre_(uncentred), scale.log()[..., 0, 0], log_g[..., 0], trace)
+    n = x.shape[-2]
+    flat, shift = x.reshape(-1, *x.shape[-2:]), c.neg().flatten()[:, None, None].expand(-1, n, n)
+    e = torch.baddbmm(shift, flat, flat.mT, alpha=1 / math.sqrt(x.shape[-1])).exp_()  # (M, N, N), entries <= 1
+    log_g = e.sum(-1).view(own.shape).log_()  # less c
+    log_diagonal = own - c - 2 * log_g
+    log_scale = log_diagonal.amax(-1, keepdim=True)
+    trace = (log_diagonal - log_scale).exp_().sum(-1)
+    factor = (log_g + log_scale / 2).neg_().exp_().reshape(-1, n)  # (M, N)
+    e.mul_(factor[:, :, None]).mul_(factor[:, None, :])
+    matrix = centre_(e).view(*own.shape, n)
+    # K_phi = exp(s - log g - log g) with log g = log_g + c, where E has exp(s - c - log_g - log_g)
+    return Gram(matrix, (log_scale - c)[..., 0], log_g.add_(c), trace)

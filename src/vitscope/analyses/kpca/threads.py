@@ -8,28 +8,36 @@ also keeps the N x N matrices of a few heads, not those of a whole batch, in mem
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 ENTRIES = 250_000  # of the Gram matrices of a chunk: 6 heads of 197 tokens, 2 MB, stay in the cache between two steps
 
-_one_at_a_time = threading.Lock()  # torch.set_num_threads is global, so two callers must not interleave
+_pools: dict[int, ThreadPoolExecutor] = {}
+_one_at_a_time = threading.Lock()
 
 
-@contextmanager
-def single_threaded_torch() -> Iterator[int]:
-    """One intra-op thread inside the block; yields how many there were before, and gives them back."""
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """So many threads with one intra-op thread each. They are kept: to make them costs as much as a small block.
+
+    torch remembers a number of threads per thread; a new thread takes over, at its first use of torch, the number that
+    anyone set last. So these begin while it is one, and then it is again what it was.
+    """
     with _one_at_a_time:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield threads
-        finally:
-            torch.set_num_threads(threads)
+        if threads not in _pools:
+            here = torch.get_num_threads()
+            everyone = threading.Barrier(threads)
+            pool = ThreadPoolExecutor(threads, "kpca", initializer=torch.get_num_threads)
+            torch.set_num_threads(1)
+            try:
+                list(pool.map(lambda _: everyone.wait(), range(threads)))
+            finally:
+                torch.set_num_threads(here)
+            _pools[threads] = pool
+        return _pools[threads]
 
 
 def over_images(function: Callable[..., dict[str, Tensor]], *tensors: Tensor) -> dict[str, Tensor]:
@@ -43,13 +51,12 @@ def over_images(function: Callable[..., dict[str, Tensor]], *tensors: Tensor) ->
         return function(*tensors)
     images, heads, tokens = first.shape[:3]
     fit = ENTRIES // (heads * tokens * tokens)
-    fair = -(-images // (2 * torch.get_num_threads()))  # two chunks per thread at least, so that none waits for long
+    fair = images // (8 * torch.get_num_threads())  # eight chunks per thread at least, so that none waits for long
     chunks = list(zip(*(t.split(max(1, min(fit, fair))) for t in tensors)))
 
     def run(chunk: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with torch.no_grad():  # grad mode belongs to a thread
             return function(*chunk)
 
-    with single_threaded_torch() as threads, ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(run, chunks))
+    parts = list(thread_pool(torch.get_num_threads()).map(run, chunks))
     return {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
