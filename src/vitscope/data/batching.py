@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from vitscope.models.preprocessing import Preprocess
 
 Augment = Callable[[Image.Image, torch.Generator], Image.Image | Tensor]
+Prepare = Callable[[Item, ImageTransform], Tensor]  # a picture -> its tensor
+Finish = Callable[[Tensor, Sequence[Item]], Tensor]  # all tensors of a batch -> the normalised batch
 
 
 def evaluation_batches(
@@ -35,8 +37,10 @@ def evaluation_batches(
     start: int = 0,
     workers: int = 0,
     context: str | None = None,
+    prepare: Prepare | None = None,
+    finish: Finish | None = None,
 ) -> Iterator[Batch]:
-    """`ImageData.batches`: see there."""
+    """`ImageData.batches`: see there. `prepare` and `finish`, in the workers, replace the model's recipe; no masks."""
     _check(batch_size, rank, world, start, workers)
     n = len(data)
     plans = [
@@ -44,7 +48,7 @@ def evaluation_batches(
         for number, first in enumerate(range(0, n, batch_size))
         if number % world == rank and number >= start
     ]
-    reader = _Reader(data, build_transform(preprocess), plans)
+    reader = _Reader(data, build_transform(preprocess), plans, prepare, finish, masks=prepare is None)
     return _iterate(reader, workers, context, data.strict)
 
 
@@ -118,7 +122,8 @@ class _Reader(Dataset[Batch]):
     data: ImageData
     transform: ImageTransform
     plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its pictures)
-    augmentation: _Augmentation | None = None
+    prepare: Prepare | None = None  # instead of the transform
+    finish: Finish | None = None  # on the whole batch
     masks: bool = True
 
     def __len__(self) -> int:
@@ -147,8 +152,9 @@ class _Reader(Dataset[Batch]):
                 masks.append(mask)
         shape = self.transform.preprocess.input_size
         with_masks = self.masks and self.data.has_masks
+        images = torch.stack(tensors) if tensors else torch.empty(0, *shape)
         return Batch(
-            images=torch.stack(tensors) if tensors else torch.empty(0, *shape),
+            images=self.finish(images, items) if tensors and self.finish is not None else images,
             labels=torch.tensor([item.label for item in items], dtype=torch.int64),
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
             paths=[item.path for item in items],
@@ -158,8 +164,8 @@ class _Reader(Dataset[Batch]):
         )
 
     def _prepare(self, item: Item) -> tuple[Tensor, Tensor | None]:
-        if self.augmentation is not None:
-            return self.augmentation(item, self.transform), None
+        if self.prepare is not None:
+            return self.prepare(item, self.transform), None
         return self.transform(item.image, item.mask)
 
 

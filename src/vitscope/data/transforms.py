@@ -113,24 +113,30 @@ class ImageTransform:
         colour = tuple(round(255 * m) if border else 0 for m in preprocess.mean)
         self.fill: int | tuple[int, ...] = colour if len(colour) > 1 else colour[0]
 
-    def __call__(self, image: Image.Image, mask: Image.Image | None = None) -> tuple[Tensor, Tensor | None]:
+    def cut(self, image: Image.Image) -> tuple[Image.Image, Geometry]:
+        """The part of a picture that the model sees, in the model's mode and size: eight bits, not yet normalised."""
+        width, height = image.size
         image = plain(image)
         if image.mode != self.mode:
             image = image.convert(self.mode)
-        width, height = image.size
         geometry = plan((height, width), self.preprocess)
         if geometry.resized[0] * geometry.resized[1] > _MAX_RESIZED:
             raise DataError(
                 f"a strip of {width} x {height} pixels would grow to {geometry.resized[1]} x {geometry.resized[0]} "
                 "before it is cropped"
             )
-        x = normalise(apply(image, geometry, self.resample, self.fill), self.mean, self.std)
+        return apply(image, geometry, self.resample, self.fill), geometry
+
+    def __call__(self, image: Image.Image, mask: Image.Image | None = None) -> tuple[Tensor, Tensor | None]:
+        picture, geometry = self.cut(image)
+        x = normalise(picture, self.mean, self.std)
         if mask is None:
             return x, None
         if mask.size != image.size:
-            raise DataError(f"the mask is {mask.size[0]} x {mask.size[1]} pixels, the image {width} x {height}")
-        cut = apply(mask, geometry, Image.Resampling.NEAREST, IGNORED)  # padding is neither object nor context
-        return x, torch.from_numpy(np.array(cut))
+            (w, h), (width, height) = mask.size, image.size
+            raise DataError(f"the mask is {w} x {h} pixels, the image {width} x {height}")
+        seen = apply(mask, geometry, Image.Resampling.NEAREST, IGNORED)  # padding is neither object nor context
+        return x, torch.from_numpy(np.array(seen))
 
     def __repr__(self) -> str:
         p = self.preprocess

@@ -1,0 +1,143 @@
+"""Corruptions by name, for a batch of pixels: (B, C, H, W) uint8 in, the same out.
+
+    corrupted = corrupt(pixels, "fog", severity=3, seeds=[image_seed(0, i, "fog", 3) for i in range(len(pixels))])
+
+The fifteen of ImageNet-C (Hendrycks & Dietterich, "Benchmarking neural network robustness to common corruptions and
+perturbations", ICLR 2019) with its five severities each. A corrupted picture depends on its pixels, the corruption, the
+severity and its seed alone: not on its neighbours in the batch, not on the process, not on the global generators, which
+are left as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vitscope.data.randomness import derive_seed
+from vitscope.errors import VitscopeError, suggest
+
+FAMILIES = {
+    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
+    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    "weather": ("snow", "frost", "fog", "brightness"),
+    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+}
+COMMON = tuple(name for names in FAMILIES.values() for name in names)  # the fifteen behind mCE
+SEVERITIES = (1, 2, 3, 4, 5)
+LEAST = 32  # pixels: the published functions refuse less, and their kernels are wider than such a picture
+LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's conversion to grey
+
+Corruption = Callable[[Tensor, int, Sequence[int]], Tensor]  # (B, 3, H, W) uint8, severity, a seed per picture
+_CORRUPTIONS: dict[str, Corruption] = {}
+
+
+def register_corruption(name: str) -> Callable[[Corruption], Corruption]:
+    """Function decorator: make a corruption known under `name`. It may draw from `seeds` only."""
+
+    def register(function: Corruption) -> Corruption:
+        _CORRUPTIONS[name] = function
+        return function
+
+    return register
+
+
+def list_corruptions() -> list[str]:
+    """The fifteen in their usual order, then those that were registered beside them."""
+    _import_built_in()
+    return [*COMMON, *(name for name in _CORRUPTIONS if name not in COMMON)]
+
+
+def image_seed(seed: int, image: int | str, corruption: str, severity: int) -> int:
+    """The 32-bit seed of one corrupted picture."""
+    return derive_seed("corruption", seed, image, corruption, severity) % 2**32
+
+
+def corrupt(pixels: Tensor, name: str, severity: int, seeds: Sequence[int]) -> Tensor:
+    """Corrupt a batch (B, C, H, W) uint8 with 1 or 3 channels; `seeds` has one number per picture.
+
+    Pictures under 32 pixels are enlarged to 32 (bilinearly) and reduced again (averaging). Grey pictures are corrupted
+    as three equal channels; the result is its luma, or for noise the first channel, since averaging three draws would
+    weaken the noise.
+    """
+    _import_built_in()
+    if name not in _CORRUPTIONS:
+        raise _unknown(name)
+    if severity not in SEVERITIES:
+        raise VitscopeError(f"A severity is a whole number from 1 to 5, not {severity!r}.")
+    _check(pixels, seeds)
+    size, grey = tuple(pixels.shape[2:]), pixels.shape[1] == 1
+    x = pixels.expand(-1, 3, -1, -1) if grey else pixels  # (B, 3, H, W)
+    if min(size) < LEAST:
+        x = _resize(x, tuple(max(LEAST, side) for side in size))
+    x = _CORRUPTIONS[name](x.contiguous(), severity, seeds)
+    if min(size) < LEAST:
+        x = _resize(x, size)
+    if not grey:
+        return x
+    if name.endswith("noise"):
+        return x[:, :1].contiguous()
+    weights = torch.tensor(LUMA, device=x.device).view(1, 3, 1, 1)
+    return (x * weights).sum(1, keepdim=True).round().to(torch.uint8)
+
+
+def size_remark(height: int, width: int) -> str:
+    """'224 x 224 px', or what is done to smaller pictures."""
+    small = f", enlarged to {max(LEAST, height)} x {max(LEAST, width)} and reduced again"
+    return f"{height} x {width} px" + (small if min(height, width) < LEAST else "")
+
+
+def parse_corruptions(words: str | Sequence[str]) -> tuple[str, ...]:
+    """'all', names and families (noise, blur, weather, digital), separated by commas -> names in their order."""
+    words = [words] if isinstance(words, str) else words
+    asked = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    known = list_corruptions()
+    chosen: set[str] = set()
+    for word in asked:
+        if word not in ("all", *FAMILIES, *known):
+            raise _unknown(word)
+        chosen |= set(COMMON if word == "all" else FAMILIES.get(word, (word,)))
+    return tuple(name for name in known if name in chosen)
+
+
+def parse_severities(words: str | Sequence[str | int]) -> tuple[int, ...]:
+    """'1,3-5' -> (1, 3, 4, 5)"""
+    words = [words] if isinstance(words, str) else words
+    found: set[int] = set()
+    for part in (part.strip() for word in words for part in str(word).split(",") if part.strip()):
+        low, dash, high = part.partition("-")
+        ends = [low, high if dash else low]
+        if not all(end.isdigit() and int(end) in SEVERITIES for end in ends):
+            raise VitscopeError(f"Severities are numbers from 1 to 5, such as 1,3,5 or 2-4, not {part!r}.")
+        found |= set(range(int(ends[0]), int(ends[1]) + 1))
+    if not found:
+        raise VitscopeError("No severity is given: type --severities 1-5, or leave it out.")
+    return tuple(sorted(found))
+
+
+def _import_built_in() -> None:
+    for module in ("batched", "published"):
+        import_module(f"vitscope.robustness.corruptions.{module}")
+
+
+def _resize(x: Tensor, size: tuple[int, ...]) -> Tensor:
+    resized = F.interpolate(x.float(), size, mode="bilinear", align_corners=False, antialias=True)
+    return resized.round().clamp(0, 255).to(torch.uint8)
+
+
+def _check(pixels: Tensor, seeds: Sequence[int]) -> None:
+    if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[1] not in (1, 3):
+        raise VitscopeError(
+            f"Corruptions take pixels (B, C, H, W) of type uint8 with 1 or 3 channels, not {tuple(pixels.shape)} "
+            f"{pixels.dtype}: corrupt pictures before they are normalised."
+        )
+    if len(seeds) != len(pixels):
+        raise VitscopeError(f"{len(seeds)} seeds for {len(pixels)} pictures: give one for each.")
+
+
+def _unknown(name: str) -> VitscopeError:
+    words = ["all", *FAMILIES, *list_corruptions()]
+    return VitscopeError(f"There is no corruption {name!r}.{suggest(name, words)} Known: {', '.join(words)}.")

@@ -1,0 +1,92 @@
+"""Sets by letter: a decorated function is a set.
+
+@register_set("A", "ImageNet-A")
+def imagenet_a(folder: Path, options: SetOptions) -> list[Condition]: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from vitscope.errors import DataError, VitscopeError, suggest
+from vitscope.robustness.condition import Condition
+from vitscope.robustness.corruptions import COMMON, SEVERITIES
+
+_BUILT_IN = ("masked", "imagenet_c", "imagenet_o", "imagenet_v2", "imagenet_sketch")
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """Which part of a set is read."""
+
+    images: int | None = None  # this many of each set, and of each corruption; None: all
+    seed: int = 0  # chooses them
+    strict: bool = False  # stop at an unreadable picture
+    corruptions: Sequence[str] = COMMON  # folders of ImageNet-C to read
+    severities: Sequence[int] = SEVERITIES  # of ImageNet-C
+
+
+SetFunction = Callable[[Path, SetOptions], list[Condition]]
+_SETS: dict[str, tuple[str, SetFunction]] = {}
+
+
+def register_set(letter: str, name: str) -> Callable[[SetFunction], SetFunction]:
+    """Function decorator: `letter` is what users type, `name` what people call the set."""
+
+    def register(function: SetFunction) -> SetFunction:
+        _SETS[letter] = (name, function)
+        return function
+
+    return register
+
+
+def list_sets() -> dict[str, str]:
+    """{letter: name}"""
+    for module in _BUILT_IN:
+        import_module(f"vitscope.robustness.sets.{module}")
+    return {letter: name for letter, (name, _) in _SETS.items()}
+
+
+def parse_sets(words: str | Sequence[str] | Mapping[str, str | Path] | None) -> dict[str, Path]:
+    """'A=DIR,R=DIR', or words, or a mapping -> {letter: folder}. Letters in any case."""
+    known = list_sets()
+    if isinstance(words, Mapping):
+        pairs = [(str(letter), str(folder)) for letter, folder in words.items()]
+    else:
+        words = [words] if isinstance(words, str) else list(words or ())
+        pairs = [_pair(part.strip(), known) for word in words for part in word.split(",") if part.strip()]
+    found: dict[str, Path] = {}
+    for letter, folder in pairs:
+        if letter.upper() not in known:
+            raise VitscopeError(f"There is no set {letter!r}.{suggest(letter.upper(), known)} Known: {_names(known)}.")
+        if letter.upper() in found:
+            raise VitscopeError(f"The set {letter.upper()} is given twice: one folder each.")
+        found[letter.upper()] = Path(folder).expanduser()
+    return {letter: found[letter] for letter in known if letter in found}
+
+
+def open_sets(folders: Mapping[str, Path], options: SetOptions | None = None) -> list[Condition]:
+    """The conditions of the named sets, in the order of the registry."""
+    list_sets()
+    conditions: list[Condition] = []
+    for letter, folder in folders.items():
+        name, function = _SETS[letter]
+        if not folder.is_dir():
+            what = "is not a folder" if folder.exists() else "does not exist"
+            raise DataError(f"{folder} {what}: --ood {letter}=DIR takes the folder of {name}.")
+        conditions += function(folder, options or SetOptions())
+    return conditions
+
+
+def _pair(part: str, known: Mapping[str, str]) -> tuple[str, str]:
+    letter, equals, folder = part.partition("=")
+    if not (equals and letter and folder):
+        raise VitscopeError(f"--ood takes LETTER=FOLDER, such as A=path/to/imagenet-a, not {part!r}. {_names(known)}.")
+    return letter, folder
+
+
+def _names(known: Mapping[str, str]) -> str:
+    return ", ".join(f"{letter} ({name})" for letter, name in known.items())
