@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from vitscope.data import ImageData
     from vitscope.models import Model
-    from vitscope.robustness.shifted import ShiftedData
+    from vitscope.robustness.evaluation.shifted import ShiftedData
     from vitscope.runs import Run
 
 KIND = "evaluate"
@@ -52,7 +52,7 @@ def evaluate(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.robustness.evaluation import Evaluation
+    from vitscope.robustness.evaluation.analysis import Evaluation
 
     if isinstance(data, str | Path):
         data = load_data(data, split, images=images, seed=seed, strict=strict)
@@ -83,7 +83,7 @@ def shifted_data(
     seed: int = 0,
 ) -> ShiftedData:
     """All conditions that are asked for, as one set of pictures."""
-    from vitscope.robustness.shifted import ShiftedData
+    from vitscope.robustness.evaluation.shifted import ShiftedData
 
     folders, names, levels = parse_sets(ood), parse_corruptions(corrupt), parse_severities(severities)
     read = parse_corruptions(c_corruptions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ class EvaluateOptions(AnalyzeOptions):
         )
 
     def analyses(self) -> Wanted:
-        from vitscope.robustness.evaluation import Evaluation
+        from vitscope.robustness.evaluation.analysis import Evaluation
 
         if self.only or self.set or self.save:
             raise VitscopeError("`vitscope evaluate` takes no --only, --set and --save: they belong to `analyze`.")
@@ -58,7 +59,7 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> Evaluat
     base: dict[str, Any] = {"source": "", "split": None, "root": None, "images": None, "per_class": None}
     clean = {**base, "list_file": None, "share": 1.0, "masks": False, **(data["clean"] or {})}
     plain = AnalyzeOptions.from_config({**config, "data": clean, "analyses": {}}, directory)
-    values = {name: getattr(plain, name) for name in plain.__dataclass_fields__ if name not in ("only", "set")}
+    values = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain) if f.name not in ("only", "set")}
     return EvaluateOptions(
         **values,
         ood=tuple(f"{letter}={place_of(folder, directory)}" for letter, folder in data["ood"].items()),

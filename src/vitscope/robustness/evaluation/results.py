@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vitscope.robustness.condition import CLEAN, Condition
-from vitscope.robustness.readings import COUNTED, TOP1, TOP5, Reading
+from vitscope.robustness.evaluation.readings import COUNTED, TOP1, TOP5, Reading
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from vitscope.robustness.condition import CLEAN
 from vitscope.robustness.corruption_error import ALEXNET, clustered_mean, corruption_errors
 from vitscope.robustness.corruptions.registry import SEVERITIES, size_remark
 from vitscope.robustness.detection import METRICS, SCORE, detection, detection_intervals
+from vitscope.robustness.evaluation.readings import Reading
+from vitscope.robustness.evaluation.results import Outcomes, Results
 from vitscope.robustness.intervals import newcombe, paired
-from vitscope.robustness.readings import Reading
-from vitscope.robustness.results import Outcomes, Results
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ import torch
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.errors import UnsupportedModelError, VitscopeError
-from vitscope.robustness.readings import judge, plan_readings
-from vitscope.robustness.results import Results
+from vitscope.robustness.evaluation.readings import judge, plan_readings
+from vitscope.robustness.evaluation.results import Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ class Evaluation(Analysis):
         self.size = model.preprocess.input_size[1:]
 
     def prepare(self, data: ImageData, model: Model) -> None:
-        from vitscope.robustness.shifted import ShiftedData
+        from vitscope.robustness.evaluation.shifted import ShiftedData
 
         if not isinstance(data, ShiftedData):
             raise VitscopeError("`evaluation` compares conditions: use vitscope.evaluate(...) or `vitscope evaluate`.")
@@ -72,11 +72,11 @@ class Evaluation(Analysis):
         return Results(self.data.conditions, self.readings, outcome, confidence, self.size, self.setting.seed)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        from vitscope.robustness.tables import all_tables
+        from vitscope.robustness.evaluation.tables import all_tables
 
         return all_tables(self.results())
 
     def summary(self) -> dict[str, Figure]:
-        from vitscope.robustness.tables import headline
+        from vitscope.robustness.evaluation.tables import headline
 
         return headline(self.tables())
