@@ -21,7 +21,7 @@ def rerun(run: str | Path | Run, out: str | Path | None = None, *, overwrite: bo
     how: options that change no result, such as workers, device or progress.
     """
     old = run if isinstance(run, Run) else Run.open(run)
-    repeat = {"analyze": _analyze, "train": _train}.get(old.kind)
+    repeat = {"analyze": _analyze, "evaluate": _analyze, "train": _train}.get(old.kind)
     if repeat is None:
         raise VitscopeError(f"{old.path} is a run of kind {old.kind!r}, which cannot be made from its configuration.")
     place = str(out) if out is not None else f"{old.path}-rerun"
@@ -30,12 +30,20 @@ def rerun(run: str | Path | Run, out: str | Path | None = None, *, overwrite: bo
 
 
 def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
-    options = dataclasses.replace(AnalyzeOptions.from_config(old.config, _started_in(old)), **changes)
+    options = dataclasses.replace(_request(old), **changes)
     data = options.load()
     _check_same(old, "data", old.config["data"], data.describe())
     models = options.open()
     _check_same(old, "model", old.config["model"], models[0].source)
     return options.run(data, models, command=command)[0]
+
+
+def _request(old: Run) -> AnalyzeOptions:
+    if old.kind == "evaluate":
+        from vitscope.robustness.evaluation.request import options_of_run
+
+        return options_of_run(old.config, _started_in(old))
+    return AnalyzeOptions.from_config(old.config, _started_in(old))
 
 
 def _train(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -167,7 +167,7 @@ def draw_difference(errors: Mapping[str, pd.DataFrame], rows: Mapping[str, pd.Da
     return fig
 
 
-def _rows(means: Mapping[str, pd.DataFrame]) -> list[tuple[str, dict[str, object]]]:
+def _rows(means: Mapping[str, pd.DataFrame]) -> list[tuple[str, dict[Any, Any]]]:
     return [(label, row) for label, table in means.items() for row in table.to_dict("records")]
 
 
@@ -179,10 +179,10 @@ def _how(table: pd.DataFrame) -> str:
     )
 
 
-def _finding(label: str, row: Mapping[str, object], errors: pd.DataFrame, several: bool) -> Finding:
+def _finding(label: str, row: Mapping[Any, Any], errors: pd.DataFrame, several: bool) -> Finding:
     who = f"{label}: " if several else ""
-    own = errors[errors["set"] == row["set"]]
-    worst, best = own.loc[own["top1"].idxmin()], own.loc[own["top1"].idxmax()]
+    own = sorted(errors[errors["set"] == row["set"]].to_dict("records"), key=lambda r: r["top1"])
+    worst, best = own[0], own[-1]
     text = f"{who}{short(row['top1'])} % right under {row['corruptions']} corruptions ({SOURCES[str(row['set'])]}"
     if row["top1_low"] == row["top1_low"]:
         text += f"; 95 % interval {short(row['top1_low'])} to {short(row['top1_high'])} %"

@@ -67,7 +67,7 @@ def shifted_rows(table: pd.DataFrame) -> pd.DataFrame:
     return table[(table["set"] != "clean") & (table["corruption"] == "none")]
 
 
-def name_of(row: Mapping[str, Any]) -> str:
+def name_of(row: Mapping[Any, Any]) -> str:
     """'ImageNet-A, of 200 classes' where only their logits compete."""
     name = NAMES.get(str(row["set"]), str(row["set"]))
     classes = str(row["classes"])
@@ -124,11 +124,10 @@ def draw_detection(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fig
 def _accuracies(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
     """One sentence per set, of its own classes where it has some."""
     found = []
-    for _, rows in table.groupby("set", sort=False):
-        own = rows[~rows["classes"].str.startswith("all")]
-        row = (own if len(own) else rows).iloc[0]
+    rows = {str(r["set"]): r for r in table.to_dict("records")}  # that of its own classes comes last and stays
+    for row in rows.values():
         text = (
-            f"{f'{label}: ' if several else ''}{short(row['top1'])} % right on {name_of(row.to_dict())} "
+            f"{f'{label}: ' if several else ''}{short(row['top1'])} % right on {name_of(row)} "
             f"(95 % interval {short(row['top1_low'])} to {short(row['top1_high'])} %, {short(int(row['n']))} images)"
         )
         if row["clean"] == row["clean"]:
@@ -138,7 +137,7 @@ def _accuracies(label: str, table: pd.DataFrame, several: bool) -> list[Finding]
 
 
 def _noticed(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
-    row = table.iloc[0]
+    row = table.to_dict("records")[0]
     text = (
         f"{f'{label}: ' if several else ''}its confidence tells {NAMES.get(row['set'], row['set'])} from clean images "
         f"with AUPR {short(row['aupr'])} % (95 % interval {short(row['aupr_low'])} to {short(row['aupr_high'])} %, "
