@@ -152,14 +152,13 @@ def register_analysis(name: str) -> Callable[[A], A]:
 
 
 def _discover() -> None:
-    """Import every module of this package once: a new file is a new analysis."""
+    """Import every module of these packages once: a new file is a new analysis (or study)."""
     import importlib
     import pkgutil
 
-    import vitscope.analyses as package
-
-    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
+    for name in ("vitscope.analyses", "vitscope.robustness"):
+        for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
+            importlib.import_module(module.name)
 
 
 def list_analyses() -> list[str]:

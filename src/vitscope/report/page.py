@@ -44,6 +44,7 @@ def build_report(
     panels, failures = draw_panels(labelled, strict=strict)
     own = next(iter(labelled.values())) if len(labelled) == 1 else None
     figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures")
+    problems += _further_files(panels)
     for rows, images in BUDGETS:
         html = _render(labelled, panels, figures, [*failures, *problems], page, rows, images)
         if len(html.encode()) <= LARGEST_PAGE:
@@ -86,10 +87,10 @@ def draw_panels(runs: Mapping[str, Run], *, strict: bool = False) -> tuple[list[
 
 
 def discover_panels() -> None:
-    """Import every module that may hold a panel: the analyses and report/panels. A new file is a new panel."""
+    """Import every module that may hold a panel: analyses, robustness, report/panels. A new file is a new panel."""
     import pkgutil
 
-    for name in ("vitscope.analyses", "vitscope.report.panels"):
+    for name in ("vitscope.analyses", "vitscope.robustness", "vitscope.report.panels"):
         package = import_module(name)
         for module in pkgutil.walk_packages(package.__path__, name + "."):
             import_module(module.name)
@@ -113,6 +114,21 @@ def _figures(panels: list[Panel], folder: Path) -> tuple[dict[tuple[str, str], M
                 except RunError as error:  # the page itself may be wanted elsewhere: an archive can be read-only
                     problems.append(f"The figure {stem!r} is on this page only: {error}")
     return inline, problems
+
+
+def _further_files(panels: list[Panel]) -> list[str]:
+    """Let panels write what they keep beside the page; a read-only archive still gets its page."""
+    from vitscope.report.figures import house_style
+
+    problems = []
+    for panel in panels:
+        try:
+            with house_style():
+                for write in panel.write:
+                    write()
+        except RunError as error:
+            problems.append(f"Files of the panel {panel.key!r} are missing: {error}")
+    return problems
 
 
 def _render(

@@ -1,0 +1,103 @@
+"""AutoAttack and two of its parts, from the library `pyautoattack` (extra `attacks`).
+
+Croce and Hein, "Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks", ICML
+2020: APGD on the cross-entropy, targeted APGD on the DLR loss (9 classes), targeted FAB (9 classes) and Square (5,000
+queries), each on the images that are still right. It is the protocol of RobustBench.
+
+The library seeds and draws from torch's global generator, once for a whole batch: it is seeded here from the first
+image of the batch and put back afterwards. So a result depends on the batch size, unlike those of our own attacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from vitscope.data.randomness import derive_seed, preserved_globals
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, register_attack
+
+if TYPE_CHECKING:
+    from vitscope.robustness.target import Target
+
+NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+TARGETS = 9  # classes that the targeted parts try
+
+
+class LibraryAttack(Attack):
+    """What the three share."""
+
+    norms = ("linf", "l2", "l1")
+    needs = "pyautoattack"
+    published = False
+
+    def build(self, target: Target, **common: Any) -> Any:
+        """The library's object with `perturb(images, labels)`."""
+        raise NotImplementedError
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        if eps == 0:  # its step sizes divide by epsilon
+            return task.images
+        seed = derive_seed("attack", task.seed, self.name, *task.indices[:1].tolist()) % 2**31
+        common = {"eps": eps, "norm": NAMES[task.threat.norm], "seed": seed, "device": task.images.device}
+        with preserved_globals():
+            found = self.build(target, **common).perturb(task.images, task.labels)
+        return task.threat.project(found.detach(), task.images, eps)  # it rounds to float32 once more often than we
+
+
+@register_attack("apgd-ce")
+@dataclass(frozen=True)
+class APGD(LibraryAttack):
+    """PGD on the cross-entropy whose step size adapts itself."""
+
+    steps: int = 100  # iterations, each a forward and a backward pass
+    restarts: int = 1  # from other random starts
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, restarts=1)
+
+    def build(self, target: Target, **common: Any) -> Any:
+        library = import_extra("pyautoattack.autopgd_base", self.name)
+        return library.APGDAttack(target, n_iter=self.steps, n_restarts=self.restarts, verbose=False, **common)
+
+
+@register_attack("square")
+@dataclass(frozen=True)
+class Square(LibraryAttack):
+    """Random search with squares: no gradients at all."""
+
+    queries: int = 5000  # forward passes per image, at most
+
+    def __post_init__(self) -> None:
+        at_least(self, queries=1)
+
+    def build(self, target: Target, **common: Any) -> Any:
+        library = import_extra("pyautoattack.square", self.name)
+        return library.SquareAttack(target, n_queries=self.queries, p_init=0.8, verbose=False, **common)
+
+
+@register_attack("autoattack")
+@dataclass(frozen=True)
+class AutoAttack(LibraryAttack):
+    """The standard ensemble of four; some thousand passes per image."""
+
+    version: str = "standard"  # 'standard' is RobustBench's; 'plus' adds untargeted parts, 'rand' is for random models
+
+    def build(self, target: Target, **common: Any) -> Any:
+        library = import_extra("pyautoattack.autoattack", self.name)
+        ensemble = library.AutoAttack(target, version=self.version, **common)
+        ensemble.verbose = False
+        targets = min(TARGETS, target.model[0].num_classes - 1)
+        ensemble.apgd_targeted.n_target_classes = ensemble.fab.n_target_classes = targets
+        return _Evaluation(ensemble)
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """The ensemble as one attack."""
+
+    ensemble: Any
+
+    def perturb(self, images: Tensor, labels: Tensor) -> Tensor:
+        return self.ensemble.run_standard_evaluation(images, labels, batch_size=len(images))[0]

@@ -1,0 +1,49 @@
+"""Carlini and Wagner's L2 attack, from the library `foolbox` (extra `attacks`).
+
+Carlini and Wagner, "Towards evaluating the robustness of neural networks", IEEE S&P 2017: looks for the *smallest*
+perturbation that fools, by Adam in tanh space and a binary search over the weight of being fooled. It is run once; for
+each epsilon the perturbation found is shortened to fit the ball, where it is longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.data.randomness import preserved_globals
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, register_attack
+
+if TYPE_CHECKING:
+    from vitscope.robustness.target import Target
+
+
+@register_attack("cw")
+@dataclass(frozen=True)
+class CarliniWagner(Attack):
+    """searches x steps forward and backward passes per image."""
+
+    norms = ("l2",)
+    minimal = True
+    needs = "foolbox"
+    published = False
+    steps: int = 200  # of Adam in each search
+    searches: int = 6  # steps of the binary search
+    rate: float = 0.01  # Adam's learning rate in tanh space
+    confidence: float = 0.0  # by how much a wrong class must lead
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, searches=1, confidence=0)
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        foolbox = import_extra("foolbox", self.name)
+        model = foolbox.PyTorchModel(target, bounds=task.threat.bounds, device=task.images.device)
+        library = foolbox.attacks.L2CarliniWagnerAttack(
+            binary_search_steps=self.searches, steps=self.steps, stepsize=self.rate, confidence=self.confidence
+        )
+        with preserved_globals(), torch.enable_grad():
+            found = library.run(model, task.images, foolbox.criteria.Misclassification(task.labels)).detach()
+        failed = target.predict(found) == task.labels  # the library hands back black pictures for these
+        return torch.where(failed[:, None, None, None], task.images, found)

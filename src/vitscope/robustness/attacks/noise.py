@@ -1,0 +1,36 @@
+"""Noise: no attack, but what any attack has to beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack, repeated
+from vitscope.robustness.norms import random_in_ball
+
+if TYPE_CHECKING:
+    from vitscope.robustness.target import Target
+
+
+def noise(task: Task, eps: float, draw: int = 0) -> Tensor:
+    """A uniformly drawn point of the ball around each image, clipped to a picture."""
+    threat = task.threat
+    delta = random_in_ball(task.images, threat.norm, eps, task.generators("noise", draw))
+    return threat.project(task.images + delta, task.images, eps)
+
+
+@register_attack("noise")
+@dataclass(frozen=True)
+class Noise(Attack):
+    """Uniform in the ball."""
+
+    norms = ("linf", "l2", "l1")
+    draws: int = 1  # the first of so many that fools counts
+
+    def __post_init__(self) -> None:
+        at_least(self, draws=1)
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        return repeated(self.draws, target, task, lambda rows, number: noise(rows, eps, number))

@@ -1,0 +1,78 @@
+"""Projected gradient descent, and the loop that FGSM and sparse L1 descent share with it.
+
+    x <- project(x + step * direction(d loss / d x)),    loss: cross-entropy of the label
+
+Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards deep learning models resistant to adversarial attacks", ICLR 2018;
+momentum: Dong et al., "Boosting adversarial attacks with momentum", CVPR 2018. One step costs one forward and one
+backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack, repeated
+from vitscope.robustness.norms import TINY, random_in_ball, steepest
+
+if TYPE_CHECKING:
+    from vitscope.robustness.target import Target
+
+Direction = Callable[[Tensor, Tensor], Tensor]  # gradient, images -> a direction of size 1, (B, C, H, W)
+
+
+def ascend(
+    target: Target,
+    task: Task,
+    eps: float,
+    *,
+    steps: int,
+    step: float,
+    start: Tensor | None = None,
+    momentum: float = 0.0,
+    direction: Direction | None = None,
+) -> Tensor:
+    """`steps` steps of size `step` (in the norm) uphill from `start`, each projected: (B, C, H, W)."""
+    threat = task.threat
+    x = task.images if start is None else start
+    velocity = torch.zeros_like(x) if momentum else None
+    for _ in range(steps):
+        gradient = target.gradient(x, task.labels)
+        if velocity is not None:  # gradients of different steps count alike
+            mean = gradient.abs().mean((1, 2, 3), keepdim=True).clamp_min(TINY)
+            gradient = velocity = momentum * velocity + gradient / mean
+        move = steepest(gradient, threat.norm) if direction is None else direction(gradient, x)
+        x = threat.project(x + step * move, task.images, eps)
+    return x
+
+
+@register_attack("pgd")
+@dataclass(frozen=True)
+class PGD(Attack):
+    """Many small steps from a random start."""
+
+    norms = ("linf", "l2")
+    steps: int = 20  # gradient steps; each costs a forward and a backward pass
+    step: float | None = None  # size of a step in units of epsilon; none: 2.5 / steps, which can cross the ball
+    restarts: int = 1  # attempts from other random starts, for images that are not fooled yet
+    momentum: float = 0.0  # of the gradients; 1.0 is usual where it is used
+    random_start: bool = True  # else from the image itself, as in the basic iterative method
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, restarts=1, momentum=0)
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        step = (2.5 / self.steps if self.step is None else self.step) * eps
+
+        def attempt(rows: Task, number: int) -> Tensor:
+            start = None
+            if self.random_start or number:
+                delta = random_in_ball(rows.images, rows.threat.norm, eps, rows.generators("pgd", number))
+                start = rows.threat.project(rows.images + delta, rows.images, eps)
+            return ascend(target, rows, eps, steps=self.steps, step=step, start=start, momentum=self.momentum)
+
+        return repeated(self.restarts, target, task, attempt)

@@ -1,0 +1,177 @@
+"""What an attack is, and the attacks by name: `@register_attack`, `list_attacks`, `create_attack`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from vitscope.data.randomness import derive_seed
+from vitscope.errors import VitscopeError, suggest
+
+if TYPE_CHECKING:
+    from vitscope.robustness.norms import Norm
+    from vitscope.robustness.target import Target
+    from vitscope.robustness.threat import Threat
+
+
+@dataclass(frozen=True)
+class Task:
+    """Images to be attacked, all of them still right."""
+
+    images: Tensor  # (B, C, H, W), clean, in the threat's space
+    labels: Tensor  # (B,): what the attack leads away from
+    indices: Tensor  # (B,): numbers of the images in the data, from which their random draws follow
+    threat: Threat
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self, where: Tensor) -> Task:
+        """Some of the images, by mask or numbers."""
+        return Task(self.images[where], self.labels[where], self.indices[where.cpu()], self.threat, self.seed)
+
+    def generators(self, *purpose: str | int) -> list[torch.Generator]:
+        """One generator per image, seeded by (seed, purpose, image): the same in any batch and in any process."""
+        return [
+            torch.Generator().manual_seed(derive_seed("attack", self.seed, *purpose, index))
+            for index in self.indices.tolist()
+        ]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Subclass as a frozen dataclass whose fields are the options, and implement `perturb`."""
+
+    name: ClassVar[str] = ""
+    norms: ClassVar[tuple[Norm, ...]] = ("linf",)  # balls it knows how to stay in
+    minimal: ClassVar[bool] = False  # looks for the smallest change: run once, its images serve every epsilon
+    needs: ClassVar[str] = ""  # a package beyond the core, from the extra `attacks`
+    published: ClassVar[bool] = True  # can work without bounds (`--protocol published`)
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        """Images (B, C, H, W) within `eps` of the task's; the caller verifies them. No global randomness."""
+        raise NotImplementedError
+
+    def options(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def check(self, threat: Threat) -> None:
+        """Raise where this attack cannot serve the threat."""
+        if threat.norm not in self.norms:
+            raise VitscopeError(
+                f"Attack {self.name!r} bounds {' or '.join(self.norms)}, not {threat.norm}: run it by itself with "
+                f"--norm {self.norms[0]} and epsilons of that norm."
+            )
+        if threat.bounds is None and not self.published:
+            raise VitscopeError(
+                f"Attack {self.name!r} needs bounds, and the published protocol has none: leave it out there."
+            )
+        if self.needs:
+            import_extra(self.needs, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.options().items())})"
+
+
+_ATTACKS: dict[str, type[Attack]] = {}
+A = TypeVar("A", bound=type[Attack])
+
+
+def register_attack(name: str) -> Callable[[A], A]:
+    """Class decorator: make an attack known under `name`, in `attack`, on the command line and in runs."""
+
+    def register(cls: A) -> A:
+        cls.name = name
+        _ATTACKS[name] = cls
+        return cls
+
+    return register
+
+
+def _discover() -> None:
+    """Import every module of this package once: a new file is a new attack."""
+    import importlib
+    import pkgutil
+
+    import vitscope.robustness.attacks as package
+
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+
+
+def list_attacks() -> list[str]:
+    _discover()
+    return sorted(_ATTACKS)
+
+
+def create_attack(name: str, **options: Any) -> Attack:
+    """An attack by its name, or by `package.module:Class` for one outside this package."""
+    _discover()
+    if ":" in name:
+        _import(name)
+    if name not in _ATTACKS:
+        raise VitscopeError(
+            f"There is no attack {name!r}.{suggest(name, _ATTACKS)} Known: {', '.join(sorted(_ATTACKS))}."
+        )
+    known = [f.name for f in fields(_ATTACKS[name])]
+    for option in options:
+        if option not in known:
+            takes = f"It takes {', '.join(known)}." if known else "It takes none."
+            raise VitscopeError(f"Attack {name!r} has no option {option!r}.{suggest(option, known)} {takes}")
+    return _ATTACKS[name](**options)
+
+
+def import_extra(package: str, attack: str) -> Any:
+    """A library behind an attack, or how to install it."""
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise VitscopeError(
+            f"Attack {attack!r} needs {package}, which is not installed: pip install 'vitscope[attacks]'."
+        ) from error
+
+
+def at_least(attack: Attack, **least: float) -> None:
+    """`at_least(self, steps=1)`: refuse smaller values of these options."""
+    for name, bound in least.items():
+        if getattr(attack, name) < bound:
+            raise VitscopeError(f"{attack.name}: {name} must be at least {bound}, not {getattr(attack, name)}.")
+
+
+def repeated(attempts: int, target: Target, task: Task, attempt: Callable[[Task, int], Tensor]) -> Tensor:
+    """Attempt 0 on all images, each further one on those that no attempt has fooled yet: (B, C, H, W)."""
+    found = attempt(task, 0).clone()
+    if attempts == 1:
+        return found
+    fooled = target.predict(found) != task.labels
+    for number in range(1, attempts):
+        where = (~fooled).nonzero().flatten()
+        if not len(where):
+            break
+        found[where] = attempt(task.rows(where), number)
+        fooled[where] = target.predict(found[where]) != task.labels[where]
+    return found
+
+
+def _import(name: str) -> None:
+    """`package.module:Class` registers itself under that name, so that a saved configuration finds it again."""
+    import importlib
+
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise VitscopeError(
+            f"Attack {name!r} cannot be imported: {error}. Expected package.module:Class, with the module on Python's "
+            "path (run from its folder, or set PYTHONPATH)."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Attack)):
+        raise VitscopeError(f"{name!r} is not an attack: expected a subclass of vitscope.robustness.Attack.")
+    register_attack(name)(found)

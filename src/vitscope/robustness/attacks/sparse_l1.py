@@ -1,0 +1,68 @@
+"""Sparse L1 descent: few pixels, changed a lot.
+
+Tramèr and Boneh, "Adversarial training and robustness for multiple perturbations", NeurIPS 2019: each step moves the
+pixels of largest gradient that can still move, all by the same amount, and projects on the L1 ball.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.errors import VitscopeError
+from vitscope.robustness.attacks.pgd import ascend
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack, repeated
+from vitscope.robustness.norms import random_in_ball
+
+if TYPE_CHECKING:
+    from vitscope.robustness.target import Target
+
+
+def sparse_direction(gradient: Tensor, images: Tensor, sparsity: float, bounds: tuple[float, float] | None) -> Tensor:
+    """Signs of the largest 1 - sparsity of the gradient's entries, divided by their number: L1 size 1."""
+    flat = gradient.flatten(1)
+    if bounds is not None:  # a pixel at the edge cannot go further
+        x = images.flatten(1)
+        flat = flat.masked_fill(((x <= bounds[0]) & (flat < 0)) | ((x >= bounds[1]) & (flat > 0)), 0)
+    count = max(1, round((1 - sparsity) * flat.shape[1]))
+    top = flat.abs().topk(count, dim=1).indices
+    chosen = torch.zeros_like(flat).scatter_(1, top, flat.gather(1, top).sign())
+    return (chosen / chosen.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
+
+
+@register_attack("sparse-l1")
+@dataclass(frozen=True)
+class SparseL1(Attack):
+    """L1 descent along the largest entries of the gradient."""
+
+    norms = ("l1",)
+    steps: int = 20  # gradient steps
+    step: float | None = None  # size of a step in units of epsilon; none: 2 / steps
+    sparsity: float = 0.99  # share of the pixels that a step leaves alone
+    restarts: int = 1  # attempts from other random starts, for images that are not fooled yet
+    random_start: bool = (
+        False  # a random point of an L1 ball is hardly sparse, so the first attempt starts at the image
+    )
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, restarts=1)
+        if not 0 <= self.sparsity < 1:
+            raise VitscopeError(f"sparse-l1: sparsity is a share from 0 to below 1, not {self.sparsity}.")
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        step = (2 / self.steps if self.step is None else self.step) * eps
+
+        def direction(gradient: Tensor, images: Tensor) -> Tensor:
+            return sparse_direction(gradient, images, self.sparsity, task.threat.bounds)
+
+        def attempt(rows: Task, number: int) -> Tensor:
+            start = None
+            if self.random_start or number:
+                delta = random_in_ball(rows.images, "l1", eps, rows.generators("sparse-l1", number))
+                start = rows.threat.project(rows.images + delta, rows.images, eps)
+            return ascend(target, rows, eps, steps=self.steps, step=step, start=start, direction=direction)
+
+        return repeated(self.restarts, target, task, attempt)

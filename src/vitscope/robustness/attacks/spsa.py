@@ -1,0 +1,63 @@
+"""SPSA: gradients estimated from the model's answers alone, for models whose own gradients mislead.
+
+Uesato, O'Donoghue, van den Oord and Kohli, "Adversarial risk and the dangers of evaluating against weak attacks", ICML
+2018: with v of random signs, (f(x + d v) - f(x - d v)) / 2d * v is on average the gradient of f, the margin by which a
+wrong class leads; Adam follows it. A step costs 2 x `samples` forward passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack
+from vitscope.robustness.target import margin
+
+if TYPE_CHECKING:
+    from vitscope.robustness.target import Target
+
+BETAS, SMALL = (0.9, 0.999), 1e-8  # Adam's usual ones
+
+
+def estimate_gradient(
+    target: Target, images: Tensor, labels: Tensor, generators: list[torch.Generator], samples: int, delta: float
+) -> Tensor:
+    """The mean of `samples` two-sided estimates of d margin / d images at `images`: (B, C, H, W)."""
+    total = torch.zeros_like(images)
+    with torch.no_grad():
+        for _ in range(samples):
+            signs = torch.stack([torch.randint(0, 2, images.shape[1:], generator=g) for g in generators])
+            v = signs.to(images).mul_(2).sub_(1)
+            rise = margin(target(images + delta * v), labels) - margin(target(images - delta * v), labels)  # (B,)
+            total += rise[:, None, None, None] * v
+    return total / (2 * delta * samples)
+
+
+@register_attack("spsa")
+@dataclass(frozen=True)
+class SPSA(Attack):
+    """Gradient-free: 2 x steps x samples forward passes per image."""
+
+    norms = ("linf", "l2")
+    steps: int = 20  # of Adam
+    samples: int = 32  # pairs of queries per step; more give a steadier direction
+    delta: float = 0.01  # how far the queries are from the image
+    rate: float = 0.01  # Adam's learning rate, in pixels: about the change of every pixel in one step
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, samples=1)
+
+    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+        generators = task.generators("spsa")
+        x, clean = task.images, task.images
+        first, second = torch.zeros_like(x), torch.zeros_like(x)
+        for t in range(1, self.steps + 1):
+            gradient = estimate_gradient(target, x, task.labels, generators, self.samples, self.delta)
+            first = BETAS[0] * first + (1 - BETAS[0]) * gradient
+            second = BETAS[1] * second + (1 - BETAS[1]) * gradient.square()
+            move = (first / (1 - BETAS[0] ** t)) / ((second / (1 - BETAS[1] ** t)).sqrt() + SMALL)
+            x = task.threat.project(x + self.rate * move, clean, eps)
+        return x

@@ -1,0 +1,44 @@
+"""`--protocol published`: the robustness evaluation of the RPC-Attention paper, as its released code runs it.
+
+It differs from how robustness is measured elsewhere in four ways, each of which changes the figures:
+
+| | published code | vitscope and RobustBench |
+|---|---|---|
+| epsilon is measured on | tensors after (x - mean) / std: 1/255 there is std / 255 in pixels | pixels in [0, 1] |
+| the attacked image | may leave [0, 1]: it need not be a picture | is clipped |
+| the attack leads away from | the model's own answer, so that a wrong answer may become right | the true label |
+| PGD | 20 steps of 0.15 epsilon, random start | 20 steps of 2.5 / 20 epsilon, random start |
+
+It is offered to compare with published figures, and every row that it makes says so. Options that a user gives win over
+those below. SPSA there estimates gradients at another point than the image (twice the image plus the perturbation);
+ours does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vitscope.errors import VitscopeError
+from vitscope.robustness.epsilons import Epsilon
+from vitscope.robustness.threat import Threat
+
+PROTOCOLS = ("pixels", "published")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "pgd": {"steps": 20, "step": 0.15, "random_start": True},
+    "spsa": {"steps": 10},
+    "sparse-l1": {"steps": 20, "step": 0.1, "sparsity": 0.99},
+}
+
+
+def published_threat(norm: str, epsilons: tuple[Epsilon, ...]) -> Threat:
+    return Threat(norm, epsilons, bounds=None, labels="predicted", space="normalised")  # type: ignore[arg-type]
+
+
+def published_options(attack: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of an attack under this protocol."""
+    return {**OPTIONS.get(attack, {}), **given}
+
+
+def check_protocol(protocol: str) -> None:
+    if protocol not in PROTOCOLS:
+        raise VitscopeError(f"protocol={protocol!r} is not known: expected {' or '.join(PROTOCOLS)}.")
