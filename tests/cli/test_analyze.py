@@ -110,3 +110,18 @@ def test_a_finished_run_is_not_computed_again(finished_run: Path):
     stamps = [(path, path.stat().st_mtime_ns) for path in finished_run.glob("tables/*.csv")]
     assert run(["analyze", *TINY, *DIGITS, "--no-progress", "--out", str(finished_run)]) == 0
     assert [(path, path.stat().st_mtime_ns) for path in finished_run.glob("tables/*.csv")] == stamps
+
+
+def test_an_option_of_one_default_analysis_leaves_the_others_optional(tmp_path):
+    words = ["test_vit", "--weights", "random", "--model-options", "img_size=32", "depth=2", "num_classes=0", *DIGITS]
+    words += ["--set", "separation.averaging=samples", "--no-progress", "--no-report", "--out", str(tmp_path)]
+    assert run(["analyze", *words]) == 0
+    finished = Run.open(tmp_path)
+    assert any("'accuracy' was left out" in warning for warning in finished.warnings)
+    assert "attention" in finished.config["analyses"]
+
+
+def test_masks_can_be_left_aside(tmp_path):
+    words = [*TINY, *DIGITS, "--only", "accuracy", "--no-masks", "--no-progress", "--no-report", "--out", str(tmp_path)]
+    assert run(["analyze", *words]) == 0
+    assert Run.open(tmp_path).config["data"]["masks"] is False  # digits have one: their ink

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
-from vitscope.analyses.ranks import Ranks
+from vitscope.analyses.ranks import Ranks, local_device
 from vitscope.analyses.selection import Wanted, choose_analyses, class_remark, start_analyses
 from vitscope.analyses.share import Share, check_world, share_size
 from vitscope.errors import VitscopeError
@@ -75,6 +75,8 @@ def analyze(
     overwrite: bool = False,
     progress: bool = True,
     command: str | Sequence[str] | None = None,
+    kind: str = KIND,
+    explicit: bool | None = None,
 ) -> Run | list[Run]:
     """Look inside one or more models in one pass over the data.
 
@@ -83,6 +85,8 @@ def analyze(
     analyses: names, Analysis objects, or {name: options}; None takes all that run by default.
     out: the run folder; for several models the folder of their run folders. `report.html` is written there.
     save: points (globs) whose activations are written to disk, see `vitscope.analyses.save`.
+    kind: what the run is called; a study that passes its own data through this engine gives its own name.
+    explicit: is an analysis that cannot run here an error? None: if `analyses` are given. Otherwise it is left out.
 
     Called again with the same arguments after a kill it goes on; on a finished run it returns that run at once.
     Raises `Interrupted` (a KeyboardInterrupt) after Ctrl-C, with the state saved.
@@ -104,8 +108,9 @@ def analyze(
         labels.append(unique_label(opened.name, labels))
         chosen = choose_analyses(analyses, save)
         place = run_folder(folder, labels[-1], data.name, several)
-        explicit = analyses is not None
-        runs.append(analyze_one(opened, data, chosen, place, options, ranks, label=labels[-1], explicit=explicit))
+        named = analyses is not None if explicit is None else explicit
+        run = analyze_one(opened, data, chosen, place, options, ranks, label=labels[-1], explicit=named, kind=kind)
+        runs.append(run)
     if report:
         page = (folder or Path("runs") / _file_name(data.name)) if several else runs[0].path
         ranks.first_decides(lambda: _draw(runs, page / "report.html"))
@@ -122,6 +127,7 @@ def analyze_one(
     *,
     label: str,
     explicit: bool = True,
+    kind: str = KIND,
 ) -> Run:
     """One model: start or resume its run, count this process's share, and put the shares together."""
     from vitscope.runs import Run
@@ -145,7 +151,7 @@ def analyze_one(
     def begin() -> bool:
         """Rank 0 alone makes or re-opens the folder -> is there anything left to do?"""
         nonlocal run
-        run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=options.command, free=PLACES)
+        run = Run.create(out, config, kind=kind, overwrite=options.overwrite, command=options.command, free=PLACES)
         if run.status == "finished":
             return False
         check_world(run.state_dir, ranks.world)
@@ -157,7 +163,7 @@ def analyze_one(
     try:
         unfinished = ranks.first_decides(begin)
         if run is None:
-            run = Run.create(out, config, kind=KIND, lock=False)
+            run = Run.create(out, config, kind=kind, lock=False)
         if not unfinished:
             _say(f"{out} is complete: nothing to compute.", options, ranks)
             return run
@@ -240,7 +246,7 @@ def _open(item: Any, weights: str | Path | None, device: str) -> Model:
         if weights is not None:
             raise VitscopeError(f"{item.name} is already open; `weights` go to open_model.")
         return item
-    return open_model(item, weights, device=device)
+    return open_model(item, weights, device=local_device(device))
 
 
 def _open_data(

@@ -18,6 +18,11 @@ T = TypeVar("T")
 PATIENCE = timedelta(days=7)  # a rank may wait for a slower one; a dead one closes its connection
 
 
+def local_device(device: str) -> str:
+    """`cuda` without a number is this process's own GPU: torchrun numbers the processes of each machine."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if device == "cuda" else device
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process's number among `world`. With world == 1 nothing here communicates."""

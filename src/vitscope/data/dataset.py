@@ -177,7 +177,7 @@ def _raw_mask(source: Source, position: int, label: int, image: Image.Image) -> 
     mask = source.masks[position] if source.masks is not None else None
     name = f"its mask {Path(mask).name}" if isinstance(mask, (str, Path)) else "its mask"
     if mask is None or (isinstance(mask, (str, Path)) and not Path(mask).exists()):
-        raise DataError(f"{name} is missing. Say masks=False to use images without masks")
+        raise DataError(f"{name} is missing. Say masks=False (--no-masks) to use images without masks")
     if isinstance(mask, (str, Path)):
         mask = open_image(mask)
     return (mask if source.decode_mask is None else source.decode_mask(mask, label)), name

@@ -73,7 +73,7 @@ def category_numbers(root: Path) -> list[int]:
         if len(ids) not in _SIZES:
             raise DataError(
                 f"The masks of {root} cannot be read without ImageNetS_categories_im{len(ids)}.txt: put the file into "
-                f"{root / _CATEGORIES[0]}, or say masks=False."
+                f"{root / _CATEGORIES[0]}, or say masks=False (--no-masks)."
             )
     index = {wordnet_id: i for i, wordnet_id in enumerate(synsets.wordnet_ids())}
     unknown = [i for i in ids if i not in index]

@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_hints
 
 from vitscope.errors import VitscopeError, suggest
 
 if TYPE_CHECKING:
+    from vitscope.analyses.selection import Wanted
     from vitscope.data import ImageData
     from vitscope.models import Model
     from vitscope.runs.run import Run
@@ -23,11 +24,13 @@ class AnalyzeOptions:
     Stopped or killed, the same command goes on where it was. Several models give one report.
     """
 
+    kind: ClassVar[str] = "analyze"  # of the run; a study that passes its own data through the engine has its own
+
     models: tuple[str, ...] = ()  # timm names, with or without tag, or folders of `vitscope train`
     weights: tuple[str, ...] = ()  # one per model: a .safetensors or .pth file, or 'random'; nothing given: timm's own
     model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model, e.g. img_size=384
     attention: str | None = None  # convert to another attention first, e.g. 'rpc:layers=0,iterations=4'
-    device: str = "cpu"  # cpu, cuda, cuda:1, mps
+    device: str = "cpu"  # cpu, cuda (under torchrun: one GPU per process), cuda:1, mps
 
     data: str = ""  # a data set's name, a folder, or package.module:function
     split: str | None = None  # train, val, test or a folder's name; none: the held-out part
@@ -39,6 +42,7 @@ class AnalyzeOptions:
     seed: int = 0  # of every choice made at random
     download: bool = False  # fetch a named data set that is not there
     strict: bool = False  # stop at an unreadable image instead of leaving it out and listing it
+    masks: bool = True  # read masks where the data has them
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
     set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
@@ -103,22 +107,25 @@ class AnalyzeOptions:
             share=self.share,
             seed=self.seed,
             strict=self.strict,
+            masks=None if self.masks else False,
             download=self.download,
         )
 
     def open(self) -> Sequence[Model]:
         """The models that are meant, each with its weights."""
+        from vitscope.analyses.ranks import local_device
         from vitscope.models import open_model
 
         if not self.models:
             raise VitscopeError("No model is given: name one, such as vit_tiny_patch16_224 (`vitscope models`).")
         weights = self.weights or (None,) * len(self.models)
+        settings = {"seed": self.seed, "attention": self.attention, **self.model_options}
         return [
-            open_model(name, file, device=self.device, seed=self.seed, attention=self.attention, **self.model_options)
+            open_model(name, file, device=local_device(self.device), **settings)
             for name, file in zip(self.models, weights)
         ]
 
-    def analyses(self) -> Mapping[str, Mapping[str, Any]] | None:
+    def analyses(self) -> Wanted | None:
         """{name: options}, or None for the default analyses with their default options."""
         from vitscope.analyses.selection import choose_analyses
 
@@ -162,6 +169,8 @@ class AnalyzeOptions:
             overwrite=self.overwrite,
             progress=self.progress,
             command=command,
+            kind=self.kind,
+            explicit=self.only is not None,
         )
         return runs if isinstance(runs, list) else [runs]
 
@@ -183,6 +192,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "per_class": data["per_class"],
         "list": place_of(data["list_file"], directory),
         "share": data["share"],
+        "masks": data["masks"],
         "seed": config["seed"],
         "only": list(analyses),
         "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in options.items()},
