@@ -7,8 +7,10 @@ import torch
 from PIL import Image
 
 from vitscope.data import Batch, ImageData, load_data, train_batches
+from vitscope.data.randomness import permutation
 from vitscope.models import Preprocess
 from vitscope.training.memory import Pictures
+from vitscope.training.picture_augment import PictureAugmentation
 
 RECIPE = Preprocess((1, 8, 8), (0.5,), (0.5,))
 
@@ -68,3 +70,30 @@ def test_a_picture_is_decoded_once(data: ImageData, monkeypatch: pytest.MonkeyPa
     for epoch in range(3):
         list(pictures.epoch(5, seed=0, epoch=epoch, rank=0, world=1, start=0))
     assert sorted(reads) == list(range(23))
+
+
+def test_repeated_augmentation_shows_fewer_pictures_in_several_versions(textures: Path) -> None:
+    data = load_data("texture_data:textures", "train")  # 96 pictures
+    preprocess = Preprocess((1, 16, 16), (0.5,), (0.5,))
+    seen: list[Batch] = []
+    augment = PictureAugmentation(preprocess, "crop", "", 0.5)
+    for rank in range(2):
+        pictures = Pictures(data, preprocess, augment=augment, repeats=3)
+        seen += pictures.epoch(8, seed=1, epoch=2, rank=rank, world=2, start=0)
+    batches = sorted(seen, key=lambda batch: batch.number)
+    order = permutation(96, 1, 2)
+    paths = [path for batch in batches for path in batch.paths]
+    assert paths == [data.paths[i] for i in order[:32] for _ in range(3)]
+    assert [int(x) for batch in batches for x in batch.labels] == [data.labels[i] for i in order[:32] for _ in range(3)]
+    images = torch.cat([batch.images for batch in batches]).unflatten(0, (32, 3))  # (pictures, versions, C, H, W)
+    assert not any(torch.equal(versions[0], versions[1]) for versions in images)
+
+
+def test_a_resumed_epoch_draws_the_same_versions(textures: Path) -> None:
+    data = load_data("texture_data:textures", "train")
+    preprocess = Preprocess((1, 16, 16), (0.5,), (0.5,))
+    pictures = Pictures(data, preprocess, augment=PictureAugmentation(preprocess, "crop", "", 0.5), repeats=3)
+    whole = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=0))
+    rest = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=4))
+    assert len(rest) == len(whole) - 4
+    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[4:], rest))

@@ -32,7 +32,7 @@ def test_every_offered_augmentation_exists() -> None:
         ({"batch_size": 0}, "batch_size=0"),
         ({"lr": float("nan")}, "lr=nan"),
         ({"share": 1.5}, "between"),
-        ({"augment": "blur"}, "Known: none, digits, flip"),
+        ({"augment": "blur"}, "Known: none, digits, flip, crop, resized"),
         ({"schedule": "plateau"}, "cosine"),
         ({"mixed_precision": "fp8"}, "bf16"),
         ({"probe_splits": ("val",)}, "'val'"),

@@ -29,10 +29,17 @@ train(TrainOptions(**json.loads(sys.argv[1])))
 """
 
 
+# every kind of chance and of state that a training can have
+EVERYTHING: dict = {
+    "augment": "crop", "randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.3, "repeats": 2, "mixup": 0.8, "cutmix": 1.0,
+    "smoothing": 0.1, "ema": 0.95,
+}  # fmt: skip
+
+
 def results(run: Run) -> dict[str, bytes]:
     """Everything that a disturbed run must have in common with an undisturbed one."""
     files = [*run.tables_dir.glob("*.csv"), run.path / "summary.json"]
-    files += [run.checkpoints_dir / name / "model.safetensors" for name in ("last", "best")]
+    files += [*run.checkpoints_dir.glob("last/*.safetensors"), *run.checkpoints_dir.glob("best/*.safetensors")]
     return {str(file.relative_to(run.path)): file.read_bytes() for file in files}
 
 
@@ -40,8 +47,12 @@ def as_arguments(options: TrainOptions) -> str:
     return json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
 
 
-def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(tiny: Tiny, textures: Path) -> None:
+@pytest.mark.parametrize("kind", ["plain", "everything"])
+def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(
+    tiny: Tiny, textures: Path, kind: str
+) -> None:
     settings = {"epochs": 10, "probe": ("accuracy", "attention"), "probe_every": 5, "probe_images": 20}
+    settings |= EVERYTHING if kind == "everything" else {}
     undisturbed = train(tiny("undisturbed", **settings))
     options = tiny("killed", checkpoint_steps=4, **settings)
     out = Path(options.out)
@@ -65,6 +76,7 @@ def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(
     assert len(resumed.environment["resumed"]) == 1
     expected = results(undisturbed)
     assert "tables/probe_attention.csv" in expected
+    assert ("checkpoints/last/ema.safetensors" in expected) == (kind == "everything")
     for name, content in results(resumed).items():
         assert content == expected[name], f"{name} differs after a kill {moment:.3f} s after the first checkpoint"
 
@@ -80,15 +92,19 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch, signal_number: int 
     monkeypatch.setattr(loop, "seed_step", interrupting)
 
 
-@pytest.mark.parametrize("step", [0, 5, 9])  # the first, the last of an epoch, the middle of another
-def test_ctrl_c_saves_and_the_same_call_goes_on(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    undisturbed = results(train(tiny("undisturbed", probe=("accuracy",))))
+# the first step, the last of an epoch, the middle of another
+@pytest.mark.parametrize(("step", "settings"), [(0, {}), (5, {}), (9, {}), (9, EVERYTHING)])
+def test_ctrl_c_saves_and_the_same_call_goes_on(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, step: int, settings: dict
+) -> None:
+    settings = {"probe": ("accuracy",), **settings}
+    undisturbed = results(train(tiny("undisturbed", **settings)))
     interrupt_at(step, monkeypatch)
     with pytest.raises(Interrupted, match="the same command again"):
-        train(tiny("stopped", probe=("accuracy",)))
+        train(tiny("stopped", **settings))
     monkeypatch.undo()
     assert Run.open(tiny("stopped").out).status == "unfinished"
-    assert results(train(tiny("stopped", probe=("accuracy",)))) == undisturbed
+    assert results(train(tiny("stopped", **settings))) == undisturbed
 
 
 def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(

@@ -56,6 +56,8 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
     "digits": Augmentation(5, turn_and_shift),
     "flip": Augmentation(1, mirror),
+    "crop": None,  # these two work on single pictures: picture_augment.py
+    "resized": None,
 }
 
 

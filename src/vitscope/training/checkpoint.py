@@ -1,6 +1,7 @@
 """Checkpoints that survive a kill at any moment.
 
-A checkpoint is a folder: `model.safetensors` (weights), `training_state.pt` (the optimiser and how far it got; loaded
+A checkpoint is a folder: `model.safetensors` (weights), `ema.safetensors` (their average, where one is kept),
+`training_state.pt` (the optimiser and how far it got; loaded
 with `weights_only=True`, so it cannot run code) and `checkpoint.json` (a SHA-256 of each file). It is written under
 another name and renamed when it is complete. The one before it stays as `previous`: if `last` turns out to be
 damaged, training goes on from there and arrives at the same weights.
@@ -26,7 +27,7 @@ from vitscope.errors import NumericalError, WeightsError
 from vitscope.runs.files import atomic_write, explain, make_folder
 
 LAST, PREVIOUS, BEST = "last", "previous", "best"
-WEIGHTS, STATE, MANIFEST = "model.safetensors", "training_state.pt", "checkpoint.json"
+WEIGHTS, AVERAGE, STATE, MANIFEST = "model.safetensors", "ema.safetensors", "training_state.pt", "checkpoint.json"
 
 
 @dataclass(frozen=True)
@@ -35,22 +36,23 @@ class Checkpoint:
 
     weights: dict[str, Tensor]
     state: dict[str, Any] = field(default_factory=dict)
+    average: dict[str, Tensor] = field(default_factory=dict)  # empty where none is kept
 
 
 def save_checkpoint(
-    folder: Path, name: str, weights: Mapping[str, Tensor], state: Mapping[str, Any] | None = None
+    folder: Path,
+    name: str,
+    weights: Mapping[str, Tensor],
+    state: Mapping[str, Any] | None = None,
+    average: Mapping[str, Tensor] | None = None,
 ) -> Path:
     """Write `folder/name`. A former `last` becomes `previous`. At no moment is there no complete checkpoint.
 
     Weights that are not finite are refused: the checkpoint before them is the last good one.
     """
-    from safetensors.torch import save
-
-    weights = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
-    for key, value in weights.items():
-        if not value.isfinite().all():
-            raise NumericalError(f"The weights {key} are NaN or infinite: no checkpoint is written of them.")
-    files = {WEIGHTS: save(weights, metadata={"format": "pt"})}
+    files = {WEIGHTS: _packed(weights)}
+    if average is not None:
+        files[AVERAGE] = _packed(average)
     if state is not None:
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
@@ -83,6 +85,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             if hashlib.sha256(content[file]).hexdigest() != expected:
                 raise WeightsError(f"{path / file} is damaged: its checksum is not the one in {MANIFEST}.")
         weights = load(content[WEIGHTS])
+        average = load(content[AVERAGE]) if AVERAGE in content else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f"{path} is not a complete checkpoint: {error or type(error).__name__}.") from error
     state = {}
@@ -93,7 +96,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
             raise WeightsError(
                 f"{path / STATE} holds something else than numbers and is not loaded: {error}"
             ) from error
-    return Checkpoint(weights, state)
+    return Checkpoint(weights, state, average)
+
+
+def _packed(weights: Mapping[str, Tensor]) -> bytes:
+    from safetensors.torch import save
+
+    weights = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
+    for key, value in weights.items():
+        if not value.isfinite().all():
+            raise NumericalError(f"The weights {key} are NaN or infinite: no checkpoint is written of them.")
+    return save(weights, metadata={"format": "pt"})
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:

@@ -1,9 +1,9 @@
 """The training loop. There is one, it is this file, and it reads from top to bottom.
 
 Everything random is a function of numbers that are known beforehand: the order of the images of (seed, epoch), their
-augmentation of (seed, epoch, image), dropout of (seed, step, process), the learning rate of the step. A checkpoint
-therefore holds the weights, the optimiser's state and a few counters, and a run that is killed and started again ends
-with the same bits as one that was not (on a CPU, with as many threads and processes).
+augmentation of (seed, epoch, image), dropout and mixup of (seed, step, process), the learning rate of the step. A
+checkpoint therefore holds the weights, their average, the optimiser's state and a few counters, and a run that is
+killed and started again ends with the same bits as one that was not (on a CPU, with as many threads and processes).
 """
 
 from __future__ import annotations
@@ -28,12 +28,18 @@ from vitscope.errors import DataError, NumericalError
 from vitscope.runs import Run, atomic_write
 from vitscope.training.augment import EpochAugmentation
 from vitscope.training.checkpoint import BEST, LAST, load_checkpoint, newest_checkpoint, save_checkpoint
+from vitscope.training.distillation import open_teacher
+from vitscope.training.losses import Objective, prediction
 from vitscope.training.memory import Pictures
+from vitscope.training.mixing import Mixing, answers
 from vitscope.training.options import TrainOptions, free_keys
+from vitscope.training.picture_augment import picture_augmentation
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
 from vitscope.training.setup import (
+    Average,
     TrainData,
+    build_average,
     build_model,
     build_optimizer,
     build_schedule,
@@ -78,6 +84,7 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
         with preserved_randomness(device):
             data = open_data(options, ranks.world)
             model = build_model(options, data.train)
+            model.module.to(getattr(torch, options.dtype))
             config = resolved(options, data, model, device.type)
             optimizer = build_optimizer(options, model.module)
             probes = Probes(options, model.to(device), ranks)
@@ -100,26 +107,32 @@ def _train(
     accelerator: Accelerator,
     ranks: Ranks,
 ) -> None:
-    device, world = accelerator.device, ranks.world
+    device, world, dtype = accelerator.device, ranks.world, getattr(torch, options.dtype)
     steps = steps_per_epoch(len(data.train), options.batch_size)
     schedule = build_schedule(options, optimizer, steps)
+    objective = Objective(options, open_teacher(options, model, device))
+    mix = Mixing(options, model.num_classes)
     network, prepared = accelerator.prepare(model.module, optimizer)  # DDP where there are several processes
     # Model.module stays the bare network: it is saved, evaluated and probed; `network` shares its weights.
-    learned = Pictures(data.train, model.preprocess, options.workers)
+    average = build_average(options, model)  # of the weights; None without ema
+    augmentation = picture_augmentation(options, model.preprocess)
+    learned = Pictures(data.train, model.preprocess, options.workers, augment=augmentation, repeats=options.repeats)
     held_out = Pictures(data.test, model.preprocess, options.workers)
-    progress = _resume(run, model, prepared, accelerator, ranks)
+    progress = _resume(run, model, average, prepared, accelerator, ranks)
     black = (-torch.tensor(model.preprocess.mean) / torch.tensor(model.preprocess.std))[:, None, None]  # (C, 1, 1)
     started = time.monotonic()
 
-    def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:  # (B, classes), (B,) -> (B,)
-        return F.cross_entropy(logits.float(), labels, label_smoothing=options.smoothing, reduction="none")
+    def write(name: str, state: dict[str, Any] | None = None) -> None:
+        averaged = None if average is None else average.model.module.state_dict()
+        ranks.first_decides(
+            lambda: save_checkpoint(run.checkpoints_dir, name, model.module.state_dict(), state, averaged)
+        )
 
     def save() -> None:
         """All processes come here together; the first one writes."""
         progress.skipped = sorted({tuple(s): s for part in gather(ranks, progress.skipped) for s in part}.values())
         now = {**asdict(progress), "seconds": progress.seconds + time.monotonic() - started}
-        state = {"progress": now, "optimizer": prepared.state_dict(), "scaler": _scaler(accelerator)}
-        ranks.first_decides(lambda: save_checkpoint(run.checkpoints_dir, LAST, model.module.state_dict(), state))
+        write(LAST, {"progress": now, "optimizer": prepared.state_dict(), "scaler": _scaler(accelerator)})
 
     if progress.epoch == progress.step == 0 and probes.due(0):
         probes.measure(0, run)
@@ -132,23 +145,23 @@ def _train(
                 step = epoch * steps + progress.step
                 schedule.step_update(step)
                 seed_step(options.seed, step, ranks.rank)
-                images = augment(batch.images, batch.indices).to(device)  # (B, C, H, W)
-                labels = batch.labels.to(device)  # (B,)
+                images = augment(batch.images, batch.indices).to(device, dtype)  # (B, C, H, W)
+                images, targets = mix(images, batch.labels.to(device))  # targets (B,), or (B, classes) where mixed
 
-                logits = network(images)  # (B, classes)
-                losses = cross_entropy(logits, labels)  # (B,)
-                right = (logits.argmax(1) == labels).sum()
-                loss_sum, right_sum, n, stops = _over_processes(
-                    accelerator, losses.sum(), right, len(batch), int(stop.made)
-                )
+                outputs = network(images)  # (B, classes); of both heads where a distilled model has a teacher
+                loss = objective(outputs, targets, images)  # summed over the images
+                right = (prediction(outputs) == answers(targets)).sum()
+                loss_sum, right_sum, n, stops = _over_processes(accelerator, loss, right, len(images), int(stop.made))
                 if not loss_sum < float("inf"):
                     raise NumericalError(_diverged(options, run, progress, loss_sum / n, step, steps))
                 # DDP averages over processes; the mean over all images is wanted, also where a process has fewer
-                accelerator.backward(losses.sum() * (world / n))
+                accelerator.backward(loss * (world / n))
                 if options.clip_grad is not None:
                     accelerator.clip_grad_norm_(network.parameters(), options.clip_grad)
                 prepared.step()
                 prepared.zero_grad()
+                if average is not None:
+                    average.update(model.module)
 
                 progress.step += 1
                 progress.sums = [a + b for a, b in zip(progress.sums, (loss_sum, right_sum, n))]
@@ -170,6 +183,9 @@ def _train(
                 "test_loss": test_loss,
                 "test_accuracy": test_accuracy,
             }
+            if average is not None:
+                averaged = evaluate(options, average.model, held_out, accelerator, ranks, progress.skipped)
+                row["ema_test_loss"], row["ema_test_accuracy"] = averaged
             progress.history.append(row)
             progress.epoch, progress.step, progress.sums = epoch + 1, 0, [0.0, 0.0, 0.0]
 
@@ -178,7 +194,7 @@ def _train(
                 probes.measure(epoch + 1, run)
             if test_accuracy > progress.best_accuracy:
                 progress.best_accuracy, progress.best_epoch = test_accuracy, epoch + 1
-                ranks.first_decides(lambda: save_checkpoint(run.checkpoints_dir, BEST, model.module.state_dict()))
+                write(BEST)
             ranks.first_decides(lambda: _write_history(run, progress))
             save()
     progress.seconds += time.monotonic() - started
@@ -194,13 +210,13 @@ def evaluate(
     skipped: list[list[Any]],
 ) -> tuple[float, float]:
     """Mean cross-entropy (nats) and accuracy in evaluation mode, without gradients; each image counts once."""
-    loss_sum, right, n = 0.0, 0, 0
+    loss_sum, right, n, dtype = 0.0, 0, 0, getattr(torch, options.dtype)
     with evaluating(model.module), torch.no_grad():
         for batch in pictures.once(options.look_size, rank=ranks.rank, world=ranks.world):
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             if len(batch) == 0:
                 continue
-            logits = model(batch.images.to(accelerator.device)).cpu().double()  # (B, classes)
+            logits = model(batch.images.to(accelerator.device, dtype)).cpu().double()  # (B, classes)
             loss_sum += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
             right += int((logits.argmax(1) == batch.labels).sum())
             n += len(batch)
@@ -240,8 +256,10 @@ def _open_run(
     return (opened[0] if opened else Run.create(out, config, kind=KIND, lock=False)), unfinished
 
 
-def _resume(run: Run, model: Model, optimizer: Any, accelerator: Accelerator, ranks: Ranks) -> Progress:
-    """Put the newest good checkpoint into the model and the optimiser."""
+def _resume(
+    run: Run, model: Model, average: Average | None, optimizer: Any, accelerator: Accelerator, ranks: Ranks
+) -> Progress:
+    """Put the newest good checkpoint into the model, its average and the optimiser."""
     now = Progress(processes=ranks.world, threads=torch.get_num_threads())
 
     def find() -> Path | None:
@@ -255,6 +273,8 @@ def _resume(run: Run, model: Model, optimizer: Any, accelerator: Accelerator, ra
         return now
     checkpoint = load_checkpoint(path)
     model.module.load_state_dict(checkpoint.weights)
+    if average is not None:
+        average.model.module.load_state_dict(checkpoint.average)
     optimizer.load_state_dict(checkpoint.state["optimizer"])
     if accelerator.scaler is not None and checkpoint.state["scaler"] is not None:
         accelerator.scaler.load_state_dict(checkpoint.state["scaler"])

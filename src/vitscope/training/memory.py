@@ -1,7 +1,8 @@
-"""Small data stay in memory: each picture is decoded once, not once per epoch.
+"""The pictures of a training. Small data stay in memory: each picture is decoded once, not once per epoch.
 
 For small models on small pictures reading is a good part of the time, and it does not get faster with more threads.
-The batches are bit for bit those of `train_batches` and `ImageData.batches`, which serve whatever is larger.
+The batches are bit for bit those of `train_batches` and `ImageData.batches`, which serve whatever is larger, and
+whatever is augmented picture by picture.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from vitscope.data import Batch, ImageData, steps_per_epoch, train_batches
 from vitscope.data.batch import Skipped
+from vitscope.data.batching import Augment
 from vitscope.data.randomness import permutation
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
@@ -21,18 +23,31 @@ LIMIT = 256 * 2**20  # bytes of preprocessed pictures per split and process
 
 
 class Pictures:
-    """Batches of one split. Where the preprocessed pictures fit into `limit` bytes, they are read at the first use."""
+    """Batches of one split. Where the preprocessed pictures fit into `limit` bytes, they are read at the first use.
 
-    def __init__(self, data: ImageData, preprocess: Preprocess, workers: int = 0, limit: int = LIMIT) -> None:
+    augment: changes single pictures in `epoch`; repeats: versions of each picture that an epoch then shows.
+    """
+
+    def __init__(
+        self,
+        data: ImageData,
+        preprocess: Preprocess,
+        workers: int = 0,
+        limit: int = LIMIT,
+        augment: Augment | None = None,
+        repeats: int = 1,
+    ) -> None:
         self.data, self.preprocess, self.workers = data, preprocess, workers
-        self.small = 4 * len(data) * math.prod(preprocess.input_size) <= limit  # float32
+        self.augment, self.repeats = augment, repeats
+        self.small = augment is None and 4 * len(data) * math.prod(preprocess.input_size) <= limit  # float32
         self._whole: Batch | None = None
 
     def epoch(self, batch_size: int, *, seed: int, epoch: int, rank: int, world: int, start: int) -> Iterator[Batch]:
         """One epoch of training for process `rank`, from step `start` on, in the order of (seed, epoch)."""
         if not self.small:
-            yield from train_batches(
-                self.data,
+            laid = repeated(len(self.data), self.repeats, seed, epoch) if self.repeats > 1 else None
+            for batch in train_batches(
+                self.data if laid is None else self.data.subset(laid),
                 self.preprocess,
                 batch_size,
                 seed=seed,
@@ -40,8 +55,12 @@ class Pictures:
                 rank=rank,
                 world=world,
                 start=start,
+                augment=self.augment,
                 workers=self.workers,
-            )
+            ):
+                if laid is not None:
+                    batch.skipped = [Skipped(laid[s.index], s.path, s.reason) for s in batch.skipped]
+                yield batch
             return
         order = permutation(len(self.data), seed, epoch)
         for step in range(start, steps_per_epoch(len(self.data), batch_size, world)):
@@ -91,3 +110,16 @@ class Pictures:
                 skipped=skipped,
             )
         return self._whole
+
+
+def repeated(n: int, repeats: int, seed: int, epoch: int) -> list[int]:
+    """`n` numbers of pictures, the first ones of the epoch's order `repeats` times each (Hoffer et al. 2020).
+
+    `train_batches` visits picture `order[p]` at place p. The picture that belongs at place p is therefore laid at
+    `order[p]`: versions of a picture follow each other, and each has a number of its own to draw from.
+    """
+    order = permutation(n, seed, epoch)
+    laid = [0] * n
+    for place, where in enumerate(order):
+        laid[where] = order[place // repeats]
+    return laid

@@ -10,12 +10,17 @@ from typing import Any, Literal, get_args
 
 from vitscope.errors import VitscopeError, suggest
 
-Augment = Literal["none", "digits", "flip"]
+Augment = Literal["none", "digits", "flip", "crop", "resized"]
+Loss = Literal["cross_entropy", "binary", "asymmetric"]
+Distillation = Literal["none", "soft", "hard"]
 Precision = Literal["no", "bf16", "fp16"]
 Schedule = Literal["cosine", "poly", "tanh", "constant"]
 
 # These do not change results: a run may be continued with others. `out` is where the run lies, not what it is.
-_FREE = ("options.workers", "options.device", "device", "options.root", "data.train.root", "data.test.root")
+_FREE = (
+    *("options.workers", "options.device", "device", "options.root", "data.train.root", "data.test.root"),
+    *("options.track", "options.track_project", "options.track_entity", "options.track_name", "options.track_offline"),
+)
 _NOT_SAVED = ("out", "overwrite", "progress")
 
 
@@ -32,11 +37,19 @@ class TrainOptions:
     test_split: str = "test"  # what is held out; 'val' where the data has no 'test'
     share: float = 1.0  # of the training images: how much does less data cost?
     augment: Augment = "none"  # drawn anew for each image and epoch, from (seed, epoch, image)
+    randaugment: str = ""  # timm's RandAugment on top, e.g. 'rand-m9-mstd0.5-inc1'; empty: none
+    erase: float = 0.0  # probability of timm's random erasing (a box of noise), as DeiT has it
+    repeats: int = 1  # repeated augmentation: so many versions of each image of an epoch, which sees fewer images
+    mixup: float = 0.0  # alpha of timm's mixup; 0: none
+    cutmix: float = 0.0  # alpha of timm's cutmix; with mixup, each batch draws which of the two
     strict: bool = False  # an unreadable image stops the run instead of being left out
 
     # what learns
-    model: str = "vit_tiny_patch16_224"  # any timm ViT
+    model: str = "vit_tiny_patch16_224"  # any timm ViT, or 'small'
     model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model: img_size, drop_path_rate
+    in_chans: int | None = None  # 1 for grey pictures, 3 for coloured ones; None: as the model has it
+    weights: str | Path | None = None  # where to start: a file, a run folder, or 'pretrained' (timm's own)
+    preprocess: Literal["whole", "model"] = "whole"  # whole pictures around grey, or the crop and mean/std of the model
     attention: str = ""  # another attention in chosen blocks, e.g. 'rpc:layers=0'; empty leaves the model as it is
     label: str = ""  # what reports call it; the model's name if empty
 
@@ -46,15 +59,24 @@ class TrainOptions:
     optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)  # for create_optimizer_v2: momentum, betas
     lr: float = 1e-3  # peak learning rate
+    lr_batch: int = 0  # lr is meant for batches of this size and scaled to batch_size; 0: lr as it is
     weight_decay: float = 0.05  # not applied to biases and norms, as in timm
     schedule: Schedule = "cosine"  # timm's; the rate is set at every step, as a function of its number
     warmup_epochs: float = 1.0  # linear from warmup_lr: without it AdamW's first steps can ruin a ViT
     warmup_lr: float = 1e-6  # where the warm-up begins
     min_lr: float = 1e-5  # where the schedule ends
+    loss: Loss = "cross_entropy"  # what is minimised; the held-out loss is always the cross-entropy
     smoothing: float = 0.0  # label smoothing of the training loss (the held-out loss has none)
     clip_grad: float | None = 1.0  # largest norm of the gradient; None leaves it alone
+    ema: float = 0.0  # decay of an average of the weights (timm's ModelEmaV3), evaluated beside them; 0: none
+    distillation: Distillation = "none"  # also learn a teacher's probabilities (soft) or its answer (hard)
+    teacher: str = ""  # any name or run folder that open_model takes; it must know the same classes
+    teacher_weights: str | Path | None = None  # a file; None: timm's, or those of the run folder
+    distillation_share: float = 0.5  # of the teacher in the loss
+    temperature: float = 1.0  # of soft distillation
     seed: int = 0  # of everything: initial weights, order, augmentation, dropout
     mixed_precision: Precision = "no"  # bf16 or fp16 where the hardware has it
+    dtype: Literal["float32", "float64"] = "float32"  # of the weights; float64 to check arithmetic, not to train
 
     # what is watched
     probe: tuple[str, ...] = ()  # analyses made during training, e.g. ('attention',)
@@ -62,7 +84,15 @@ class TrainOptions:
     probe_images: int = 500  # fixed images per split, spread over the classes
     probe_splits: tuple[str, ...] = ("train", "test")  # which of the two are probed
 
+    # where its curves go besides the run folder
+    track: tuple[str, ...] = ()  # Accelerate's trackers: wandb, tensorboard, ...; keys come from the environment
+    track_project: str = "vitscope"  # the project there
+    track_entity: str = ""  # the team there (wandb); empty: the user's own
+    track_name: str = ""  # of the run there; empty: the name of the run folder
+    track_offline: bool = False  # write locally, upload later (wandb)
+
     # how it runs
+    evaluate: bool = False  # no training: the accuracy of `weights` on the held-out images
     checkpoint_steps: int = 0  # also save every so many steps; 0: at the end of every epoch only
     device: Literal["auto", "cpu"] = "auto"  # auto: a GPU where there is one
     workers: int = 0  # processes that read images; small pictures need none
@@ -78,12 +108,14 @@ class TrainOptions:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise VitscopeError(f"There is no {name} {getattr(self, name)!r}. Known: {', '.join(known)}.")
+        _check_together(self)
         for split in self.probe_splits:
             if split not in ("train", "test"):
                 raise VitscopeError(f"probe_splits can hold 'train' and 'test', not {split!r}.")
         # lists come from YAML; a tuple is equal to itself after a round trip
         object.__setattr__(self, "probe", tuple(self.probe))
         object.__setattr__(self, "probe_splits", tuple(self.probe_splits))
+        object.__setattr__(self, "track", tuple(self.track))
         object.__setattr__(self, "model_options", dict(self.model_options))
         object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
 
@@ -92,10 +124,15 @@ class TrainOptions:
         """Images per forward pass without gradients: what can be trained on can be looked at."""
         return min(self.batch_size, 256)
 
+    @property
+    def peak_lr(self) -> float:
+        """The learning rate after the warm-up, with the linear scaling rule where `lr_batch` asks for it."""
+        return self.lr * self.batch_size / self.lr_batch if self.lr_batch else self.lr
+
     def to_config(self) -> dict[str, Any]:
         """What config.yaml keeps: everything but where the run lies and how it is shown."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NOT_SAVED}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return {k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v for k, v in values.items()}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **changes: Any) -> TrainOptions:
@@ -106,6 +143,23 @@ class TrainOptions:
             if name not in known:
                 raise VitscopeError(f"Training has no option {name!r}.{suggest(name, known)}")
         return cls(**values)
+
+
+def _check_together(o: TrainOptions) -> None:
+    """Options that make sense alone and not together."""
+    if o.repeats > 1 and o.augment not in ("crop", "resized") and not (o.randaugment or o.erase):
+        raise VitscopeError(
+            f"repeats={o.repeats} with augment={o.augment!r} would show the same picture again: choose augment='crop' "
+            "(small pictures) or 'resized' (as ImageNet models learn)."
+        )
+    if (o.mixup or o.cutmix) and o.loss == "asymmetric":
+        raise VitscopeError("The asymmetric loss takes no soft targets: choose another loss, or no mixup and cutmix.")
+    if (o.distillation == "none") != (not o.teacher):
+        raise VitscopeError("Distillation takes both: --distillation soft (or hard) and --teacher NAME-or-RUN.")
+    if o.evaluate and o.weights is None:
+        raise VitscopeError("Random weights are not worth evaluating: give --weights FILE, a run folder or pretrained.")
+    if o.dtype == "float64" and (o.mixed_precision != "no" or o.probe):
+        raise VitscopeError("dtype='float64' is for checking arithmetic: leave out mixed_precision and probes.")
 
 
 def free_keys() -> tuple[str, ...]:
@@ -124,6 +178,15 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("warmup_lr", 0, _INFINITY),
     ("min_lr", 0, _INFINITY),
     ("smoothing", 0, 1),
+    ("erase", 0, 1),
+    ("repeats", 1, _INFINITY),
+    ("mixup", 0, _INFINITY),
+    ("cutmix", 0, _INFINITY),
+    ("in_chans", 1, _INFINITY),
+    ("lr_batch", 0, _INFINITY),
+    ("ema", 0, 1),
+    ("distillation_share", 0, 1),
+    ("temperature", 1e-9, _INFINITY),
     ("clip_grad", 1e-12, _INFINITY),
     ("probe_every", 1, _INFINITY),
     ("probe_images", 1, _INFINITY),
@@ -135,4 +198,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "mixed_precision": get_args(Precision),
     "schedule": get_args(Schedule),
     "device": ("auto", "cpu"),
+    "loss": get_args(Loss),
+    "distillation": get_args(Distillation),
+    "preprocess": ("whole", "model"),
+    "dtype": ("float32", "float64"),
 }

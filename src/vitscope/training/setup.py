@@ -69,6 +69,8 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
     weights that are not used here.
     """
     settings = {"num_classes": data.num_classes, **options.model_options}
+    if options.in_chans is not None:
+        settings["in_chans"] = options.in_chans
     if settings["num_classes"] != data.num_classes:
         raise VitscopeError(
             f"num_classes={settings['num_classes']} was asked for, but {data.name} has {data.num_classes} classes "
@@ -117,11 +119,28 @@ def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
     known = [str(name) for name in list_optimizers()]
     if options.optimizer not in known:
         raise VitscopeError(f"timm has no optimizer {options.optimizer!r}.{suggest(options.optimizer, known)}")
-    settings = {"lr": options.lr, "weight_decay": options.weight_decay, **options.optimizer_options}
+    settings = {"lr": options.peak_lr, "weight_decay": options.weight_decay, **options.optimizer_options}
     try:
         return create_optimizer_v2(module, opt=options.optimizer, **settings)
     except (ImportError, AssertionError, RuntimeError, TypeError, ValueError) as error:  # needs a GPU, or a package
         raise VitscopeError(f"The optimizer {options.optimizer!r} cannot be used here: {error}") from error
+
+
+class Average:
+    """timm's moving average of the weights, and the model that has them."""
+
+    def __init__(self, model: Model, decay: float) -> None:
+        from timm.utils import ModelEmaV3
+
+        self._ema = ModelEmaV3(model.module, decay=decay)
+        self.model = Model(self._ema.module, f"{model.name} (averaged)", model.preprocess, model.source)
+
+    def update(self, module: nn.Module) -> None:
+        self._ema.update(module)
+
+
+def build_average(options: TrainOptions, model: Model) -> Average | None:
+    return Average(model, options.ema) if options.ema else None
 
 
 def build_schedule(options: TrainOptions, optimizer: Optimizer, steps: int) -> Any:
@@ -135,7 +154,7 @@ def build_schedule(options: TrainOptions, optimizer: Optimizer, steps: int) -> A
         num_epochs=options.epochs,
         warmup_epochs=options.warmup_epochs,  # type: ignore[arg-type]  # fractions are fine: it is turned into steps
         warmup_lr=options.warmup_lr,
-        min_lr=options.lr if constant else options.min_lr,
+        min_lr=options.peak_lr if constant else options.min_lr,
         decay_rate=1.0,  # the power of 'poly'
         step_on_epochs=False,
         updates_per_epoch=steps,
