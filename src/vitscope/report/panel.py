@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ class Panel:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # csv stem -> table shown folded
     protocol: str = ""  # variant, images, preprocessing, seed
     findings: list[Finding] = field(default_factory=list)
+    write: Sequence[Callable[[], object]] = ()  # called by build_report: files beside the page (an animation, tables)
     html: str = ""  # optional trusted extra markup (a slider, a verdict table); the panel escapes what is foreign
     order: int = 50  # smaller comes first
 

@@ -85,6 +85,9 @@ def test_few_points_take_curves_out_of_the_comparison():
     fits = by_name(compare_fits(np.arange(1, 6), d))
     assert np.isnan(fits["exponential", "D"].aicc), "three parameters, a variance and five points"
     assert np.isfinite(fits["log_linear", "log D"].aicc)
+    four = compare_fits([1, 2, 3, 4], [8.0, 4.0, 2.0, 1.0])
+    assert all(np.isnan(fit.weight) for fit in four), "only the constant has an AICc: nothing to compare it with"
+    assert best_fit(four) is None
     assert compare_fits([1, 2], [3.0, 1.0]) == []
     assert len(compare_fits([1, 2, 3, 4], [3.0, np.nan, 1.0, 0.5])) == 4
     assert np.nansum([fit.weight for fit in fits.values()]) == pytest.approx(1)

@@ -69,7 +69,7 @@ def compare_fits(x: ArrayLike, d: ArrayLike) -> list[Fit]:
     curves = (fit_constant, fit_log_linear, fit_exponential, fit_exponential_of_log)
     fits = [curve(places, values) for curve in curves]
     scores = np.array([fit.aicc for fit in fits])
-    if not np.isfinite(scores).any():
+    if np.isfinite(scores).sum() < 2:  # so few points that there is nothing to compare
         return fits
     deltas = scores - np.nanmin(scores)
     weights = np.exp(-deltas / 2) / np.nansum(np.exp(-deltas / 2))

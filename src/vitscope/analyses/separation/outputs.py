@@ -1,0 +1,92 @@
+"""What a training that was probed for separation leaves beside its report: tidy tables, a figure per epoch and per
+layer, and the animation. Written whenever the report is drawn; from tables alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vitscope.analyses.separation import drawing
+from vitscope.analyses.separation.animation import encoder, frame, write_gif, write_videos
+from vitscope.analyses.separation.profile import epoch_fits
+from vitscope.runs import atomic_write
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+PROBE = "probe_separation"
+TIDY, FITS = "separation_training", "separation_epoch_fits"
+MOST_FRAMES = 200  # of figures per epoch and of the animation: a longer training shows every second, third, ... probe
+
+
+def tidy(probe: pd.DataFrame, training: pd.DataFrame | None) -> pd.DataFrame:
+    """One row per epoch, split, point, token and layer: fuzziness, and the epoch's losses and accuracies.
+
+    Before the first epoch there is no loss yet: those cells are empty.
+    """
+    import pandas as pd
+
+    wanted = ["epoch", "layer", "point", "token", "split", "fuzziness"]
+    scores = ["train_loss", "test_loss", "train_accuracy", "test_accuracy"]
+    known = pd.DataFrame(columns=["epoch", *scores]) if training is None else training[["epoch", *scores]]
+    return probe[wanted].merge(known, on="epoch", how="left")
+
+
+def write_outputs(run: Run) -> list[Path]:
+    """All files; the caller is inside `house_style()`."""
+    from vitscope.runs.tables import to_csv
+
+    probe, training = run.table(PROBE), run.table("training")
+    assert probe is not None
+    written = [
+        atomic_write(run.tables_dir / f"{TIDY}.csv", to_csv(tidy(probe, training))),
+        atomic_write(run.tables_dir / f"{FITS}.csv", to_csv(epoch_fits(probe))),
+    ]
+    folder = run.figures_dir
+    frames = []
+    for epoch, figure in epoch_figures(probe).items():
+        written.append(_save(figure, folder / "epoch" / f"epoch_{epoch:03d}.png"))
+        frames.append(frame(written[-1]))
+    written.append(write_gif(folder / "training_fuzziness.gif", frames))
+    ffmpeg = encoder()
+    if ffmpeg is not None:
+        written += write_videos(folder / "training_fuzziness", frames, ffmpeg)
+    for layer in sorted(probe[probe["point"] == "block"]["layer"].unique().tolist()):
+        figure = drawing.draw_over_epochs(probe, layer, fitted=False)
+        written.append(_save(figure, folder / "layer" / f"layer_{layer:02d}.png"))
+    written.append(_save(drawing.draw_over_epochs(probe), folder / "fuzziness_vs_epochs.png"))
+    if training is not None and len(training):
+        written.append(_save(drawing.draw_accuracy(training), folder / "accuracy_vs_epochs.png"))
+    return written
+
+
+def epoch_figures(probe: pd.DataFrame, most: int = MOST_FRAMES) -> dict[int, Figure]:
+    """{epoch: its profile}, all on the same axis; of more than `most` epochs every second, third, ... and the last."""
+    limits = drawing.common_limits(probe)
+    held_out = drawing.held_out_of(probe)
+    figures = {}
+    for epoch in chosen_epochs(probe, most):
+        rows = probe[probe["epoch"] == epoch]
+        splits = {str(split): part for split, part in rows.groupby("split")}
+        other = next((part for split, part in splits.items() if split != held_out), None)
+        figures[epoch] = drawing.draw_profile(splits[held_out], limits=limits, title=f"Epoch {epoch}", other=other)
+    return figures
+
+
+def chosen_epochs(probe: pd.DataFrame, most: int) -> list[int]:
+    epochs = sorted(int(epoch) for epoch in probe["epoch"].unique())
+    step = -(-len(epochs) // most)
+    return sorted({*epochs[::step], epochs[-1]})
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    import io
+
+    from vitscope.report.svg import PNG_DPI
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+    return atomic_write(path, buffer.getvalue())

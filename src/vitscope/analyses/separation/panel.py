@@ -1,0 +1,135 @@
+"""The picture of separation on the report page: profile, decay over epochs, and a slider through the training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from vitscope.analyses.panel_parts import protocol, stacked, tables_of
+from vitscope.analyses.separation import drawing
+from vitscope.analyses.separation.animation import encoder
+from vitscope.analyses.separation.outputs import PROBE, epoch_figures, write_outputs
+from vitscope.analyses.separation.profile import block_fits, epoch_fits, read_token, spikes
+from vitscope.report.numbers import short
+from vitscope.report.panel import Finding, Panel, register_panel
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+SLIDER_FRAMES = 40  # of all models together
+
+
+@register_panel("separation")
+def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """Profiles of the finished models, decay over the epochs of those that were probed, and a slider over epochs."""
+    from vitscope.report.sources import owner_of
+
+    profiles, probes = tables_of(runs, "separation"), tables_of(runs, PROBE)
+    for label, probe in probes.items():
+        profiles.setdefault(label, last_profile(probe))
+    if not profiles:
+        return None
+    several = len(runs) > 1
+    figures: dict[str, Figure] = {"separation_profile": _profile(profiles, list(runs))}
+    for label, probe in probes.items():
+        if probe["epoch"].nunique() > 1:
+            name = f"separation_epochs_{label}" if len(probes) > 1 else "separation_epochs"
+            figures[name] = drawing.draw_over_epochs(probe)
+    owners = {label: runs[label] for label in profiles}
+    first = "separation" if tables_of(runs, "separation") else PROBE
+    behind = {"separation": stacked(profiles)} if first == "separation" else {}
+    fits = {label: block_fits(profile) for label, profile in profiles.items()}
+    if any(map(len, fits.values())):
+        behind["separation_fits"] = stacked(fits)
+    behind["separation_spike"] = stacked({label: spikes(profile) for label, profile in profiles.items()})
+    if probes:
+        behind["separation_epoch_fits"] = stacked({label: epoch_fits(probe) for label, probe in probes.items()})
+    n = " and ".join(f"{c:,}" for c in sorted({int(t["images"].max()) for t in profiles.values()}))
+    epochs = "Last block; held-out images dark, training images pale. Curves: the token that the head reads."
+    video = "" if encoder() or not probes else " The animation is a GIF only: no video encoder (ffmpeg) was found."
+    return Panel(
+        key="separation",
+        title="How far apart are the classes, layer by layer?",
+        figures=figures,
+        alt={name: "Separation fuzziness on a log axis, " + ("per epoch" if "epochs" in name else "per layer")
+             for name in figures},
+        captions={
+            name: epochs if "epochs" in name else
+            f"D = trace(SSW pinv(SSB)) of {n} images, small where classes are tight and far apart. Diamonds: raw "
+            "pixels and logits. Through the blocks: the published curve (dashed) and a constant rate (dotted)."
+            for name in figures
+        },
+        reading=(
+            "A spike at the first blocks against the raw pixels can be a mere change of space; compare it with the "
+            "embedding, which lives in the space of the blocks. A straight fall on this log axis is a constant rate."
+        ),
+        tables=behind,
+        protocol=protocol(owners, first, f"{_averaging(profiles)}-averaged, evaluation mode") + "." + video,
+        findings=[_finding(label, table, several) for label, table in profiles.items() if len(spikes(table))],
+        html=_sliders(probes),
+        write=[partial(write_outputs, owner_of(runs[label], PROBE)) for label in probes],
+        order=48,
+    )  # fmt: skip
+
+
+def last_profile(probe: pd.DataFrame) -> pd.DataFrame:
+    """The held-out profile of the last epoch."""
+    rows = probe[(probe["epoch"] == probe["epoch"].max()) & (probe["split"] == drawing.held_out_of(probe))]
+    return rows.drop(columns=["epoch", "split"]).reset_index(drop=True)
+
+
+def _profile(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+    if len(profiles) == 1:
+        return drawing.draw_profile(next(iter(profiles.values())))
+    return drawing.draw_profiles(profiles, labels)
+
+
+def _averaging(profiles: Mapping[str, pd.DataFrame]) -> str:
+    return " and ".join(sorted({str(table["averaging"].iloc[0]) for table in profiles.values()}))
+
+
+def _sliders(probes: Mapping[str, pd.DataFrame]) -> str:
+    """One slider over epochs per probed training."""
+    from markupsafe import Markup
+
+    from vitscope.report.slider import slider
+    from vitscope.report.svg import inline_svg, slug, to_svg
+
+    parts: list[Markup] = []
+    for label, probe in probes.items():
+        key = f"separation-{slug(label)}"
+        figures = epoch_figures(probe, max(2, SLIDER_FRAMES // len(probes)))
+        frames = [
+            inline_svg(to_svg(figure, f"{key}-{epoch}"), f"{key}-{epoch}", f"Separation after epoch {epoch}")
+            for epoch, figure in figures.items()
+        ]
+        name = f"{label}: epoch" if len(probes) > 1 else "epoch"
+        parts.append(slider(key, name, list(figures), frames))
+    return Markup("").join(parts)
+
+
+def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+    token = read_token(table)
+    found = spikes(table)
+    spike = found[found["token"] == token].to_dict("records")[0]
+    who = f"{label}: " if several else ""
+    text = (
+        f"{who}the classes are fuzziest in block {int(spike['place'])} (D = {short(float(spike['peak']))}, "
+        f"{short(float(spike['over_pixels']))} times the raw pixels, {short(float(spike['over_embedding']))} times the "
+        f"patch embedding) and {short(float(spike['fall']))} times less so in the last block"
+    )
+    fits = block_fits(table)
+    rows = fits[fits["token"] == token].to_dict("records")
+    if rows:
+        law = next(row for row in rows if row["curve"] == "log_linear")
+        text += f"; per block ×{short(float(law['rho']))} (R² {short(float(law['r2']))} of log D)"
+        best = min(rows, key=lambda row: row["delta"] if row["delta"] == row["delta"] else float("inf"))
+        if best["delta"] == best["delta"] and best["curve"] != "log_linear":
+            words = "no decay at all" if best["curve"] == "constant" else "an exponential above a floor"
+            text += f", but {words} describes it better (ΔAICc {short(float(law['delta']))})"
+    return Finding(text + ".", 0.7)

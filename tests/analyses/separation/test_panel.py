@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from vitscope.analyses.separation.panel import separation_panel
+from vitscope.report.figures import house_style
+from vitscope.runs import Run
+
+
+def panel(**runs):
+    with house_style():
+        return separation_panel(runs)
+
+
+@pytest.fixture(scope="module")
+def alone(reported_run):
+    return panel(small=reported_run)
+
+
+def test_the_finding_tells_the_spike_against_pixels_and_embedding_apart(alone):
+    (finding,) = alone.findings
+    peak = 260 * 1.2 * 0.9**3
+    assert f"D = {peak:.0f}" in finding.text
+    assert f"{peak / 25:.2f} times the raw pixels" in finding.text
+    assert f"{peak / 250:.3f} times the patch embedding" in finding.text
+    assert "per block ×0.600 (R² 1.00 of log D)" in finding.text
+    assert "describes it better" not in finding.text
+
+
+def test_a_slider_shows_a_frame_per_probed_epoch(alone):
+    html = alone.html
+    assert re.findall(r'data-label="(\d+)"', html) == ["0", "1", "2", "3"]
+    assert html.count("<svg") == 4
+
+
+def test_several_trainings_share_one_profile_and_each_writes_its_own_files(probed_run, tmp_path):
+    two = panel(a=probed_run, b=Run.open(probed_run.path))
+    assert len(two.write) == 2
+    assert [f.text.partition(":")[0] for f in two.findings] == ["a", "b"]
+    assert "separation_profile" in two.figures
+    assert set(two.tables) >= {"separation_fits", "separation_spike", "separation_epoch_fits"}
+
+
+def test_without_tables_there_is_no_panel(tmp_path):
+    with Run.create(tmp_path / "other", {"label": "x"}, kind="train") as run:
+        pass
+    assert panel(x=run) is None
+
+
+def test_points_that_were_not_measured_are_left_out(probed_run):
+    table = probed_run.table("probe_separation")
+    with Run.create(probed_run.path, probed_run.config, kind="train") as run:
+        kept = table[(table["epoch"] == 3) & ~table["point"].isin(["pixels", "logits"])]
+        run.write_table("probe_separation", kept, allow_nan=["fuzziness"])
+    assert "separation_epochs" not in panel(small=run).figures
