@@ -56,7 +56,7 @@ class AttackOptions(Words):
     every: int = 1
     """attack the images 0, every, 2 every, ... of the data only"""
     protocol: Annotated[str, named("PROTOCOL")] = "pixels"
-    """pixels; or published, to compare with published figures: normalised space, not clipped, the model's own answers"""
+    """pixels; or published, to compare with published figures: normalised space, not clipped, the model's answers"""
     normalise: Annotated[str, named("WHERE")] = "auto"
     """where pixels are normalised: auto (as timm says), outside or inside the model"""
     lens: bool = False

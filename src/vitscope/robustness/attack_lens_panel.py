@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.class_space.panels.parts import who
+from vitscope.analyses.class_space.panels.parts import few_ticks, who
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -92,7 +92,7 @@ def draw_decision(tables: Mapping[str, pd.DataFrame]) -> Figure:
         f.label_axes(row[-1], y="attention that moved")
         for ax in row:
             f.block_axis(ax, blocks, "block" if last else "")
-            ax.xaxis.set_major_locator(_few(blocks))
+            few_ticks(ax)
     _legend(fig, [str(a) for t in tables.values() for a in t["attack"]])
     return fig
 
@@ -118,7 +118,7 @@ def draw_tokens(shapes: Mapping[str, dict[str, pd.DataFrame]]) -> Figure:
                 drawn.append(str(attack))
             before = who(f.ellipsis(label), len(shapes) > 1) if j == 0 else ""
             f.block_axis(ax, int(table["block"].max()) + 1, "block" if i == len(shapes) - 1 else "")
-            ax.xaxis.set_major_locator(_few(int(table["block"].max()) + 1))
+            few_ticks(ax)
             f.label_axes(ax, y=f"{before}{name}")
     _legend(fig, drawn)
     return fig
@@ -156,12 +156,6 @@ def _legend(fig: Figure, attacks: list[str]) -> None:
     styles = [INK if name == "clean" else attack_style(name) for name in names]
     handles = [Line2D([], [], color=s.colour, marker=s.marker, linestyle=s.dash) for s in styles]  # type: ignore[arg-type]
     fig.legend(handles, names, loc="outside lower center", ncols=min(6, len(names)))
-
-
-def _few(blocks: int) -> object:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=min(blocks, 6), integer=True, steps=[1, 2, 5, 10])
 
 
 def _shape(run: Run) -> dict[str, pd.DataFrame]:

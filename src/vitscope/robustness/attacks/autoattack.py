@@ -10,18 +10,22 @@ image of the batch and put back afterwards. So a result depends on the batch siz
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
+from vitscope.errors import VitscopeError
 from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, register_attack
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
 
 NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+VERSIONS = ("standard", "plus", "rand")
+PARTS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
 TARGETS = 9  # classes that the targeted parts try
 
 
@@ -83,10 +87,24 @@ class AutoAttack(LibraryAttack):
     """The standard ensemble of four; some thousand passes per image."""
 
     version: str = "standard"  # 'standard' is RobustBench's; 'plus' adds untargeted parts, 'rand' is for random models
+    parts: Sequence[str] = ()  # instead of a version: some of apgd-ce, apgd-dlr, apgd-t, fab, fab-t, square
+
+    def __post_init__(self) -> None:
+        wrong = [word for word in self.parts if word not in PARTS]
+        if wrong or self.version not in VERSIONS:
+            raise VitscopeError(
+                f"autoattack: {(wrong or [self.version])[0]!r} is not known. Versions: {', '.join(VERSIONS)}; parts: "
+                f"{', '.join(PARTS)}."
+            )
+        object.__setattr__(self, "parts", list(self.parts))  # as it comes back from a saved configuration
 
     def build(self, target: Target, **common: Any) -> Any:
         library = import_extra("pyautoattack.autoattack", self.name)
-        ensemble = library.AutoAttack(target, version=self.version, **common)
+        if self.parts:
+            ensemble = library.AutoAttack(target, version="custom", attacks=self.parts, **common)
+            ensemble.apgd.n_restarts = ensemble.fab.n_restarts = 1
+        else:
+            ensemble = library.AutoAttack(target, version=self.version, **common)
         ensemble.verbose = False
         targets = min(TARGETS, target.model[0].num_classes - 1)
         ensemble.apgd_targeted.n_target_classes = ensemble.fab.n_target_classes = targets
