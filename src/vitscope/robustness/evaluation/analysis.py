@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import UnsupportedModelError
 from vitscope.robustness.evaluation.readings import judge, plan_readings
 from vitscope.robustness.evaluation.results import Results
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @register_analysis("evaluation")
 class Evaluation(Analysis):
-    """Every condition of a `ShiftedData`. Use it through `vitscope.evaluate`."""
+    """Every condition of a `ShiftedData`, which `vitscope.evaluate` makes. Other data are one clean condition."""
 
     default = False
     uses_labels = True
@@ -41,12 +41,11 @@ class Evaluation(Analysis):
         self.size = model.preprocess.input_size[1:]
 
     def prepare(self, data: ImageData, model: Model) -> None:
+        from vitscope.robustness.condition import CLEAN, Condition
         from vitscope.robustness.evaluation.shifted import ShiftedData
 
-        if not isinstance(data, ShiftedData):
-            raise VitscopeError("`evaluation` compares conditions: use vitscope.evaluate(...) or `vitscope evaluate`.")
-        self.data = data
-        self.readings = plan_readings(data.conditions)
+        self.data = data if isinstance(data, ShiftedData) else ShiftedData([Condition(CLEAN, data)])
+        self.readings = plan_readings(self.data.conditions)
         total = sum(reading.n for reading in self.readings)
         self.sums = {"outcome": zeros(total, dtype=torch.uint8), "confidence": zeros(total)}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitscope.errors import VitscopeError
-from vitscope.robustness.evaluate import KIND, shifted_data
+from vitscope.robustness.evaluating import KIND, shifted_data
 from vitscope.runs.request import AnalyzeOptions, place_of
 
 if TYPE_CHECKING:
