@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vitscope.robustness.corruptions import corrupt as corrupt
     from vitscope.robustness.corruptions import list_corruptions as list_corruptions
     from vitscope.robustness.corruptions import register_corruption as register_corruption
-    from vitscope.robustness.evaluate import evaluate as evaluate
+    from vitscope.robustness.evaluating import evaluate as evaluate
     from vitscope.robustness.sets import list_sets as list_sets
     from vitscope.robustness.sets import register_set as register_set
     from vitscope.robustness.threat import Threat as Threat
@@ -33,7 +33,7 @@ _HOME = {
     "list_attacks": "vitscope.robustness.attacks",
     "register_attack": "vitscope.robustness.attacks",
     "Threat": "vitscope.robustness.threat",
-    "evaluate": "vitscope.robustness.evaluate",
+    "evaluate": "vitscope.robustness.evaluating",
     "corrupt": "vitscope.robustness.corruptions",
     "list_corruptions": "vitscope.robustness.corruptions",
     "register_corruption": "vitscope.robustness.corruptions",

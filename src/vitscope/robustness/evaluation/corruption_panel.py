@@ -63,7 +63,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         captions=captions,
         reading=(
             "Read a row of the map from left to right: an accuracy that stays is robustness, one that falls at "
-            "severity 1 is not. mCE divides the errors by AlexNet's, so 100 % is as fragile as AlexNet and smaller is better."
+            "severity 1 is not. mCE divides the errors by AlexNet's: 100 % is as fragile as AlexNet, smaller is better."
         ),
         tables={"corruption_mean": stacked(means), "corruption_error": stacked(errors), "evaluation": stacked(rows)},
         protocol=protocol(runs, "corruption_error", "; ".join(_how(t) for t in list(rows.values())[:1])),
