@@ -114,6 +114,7 @@ def test_a_nan_loss_stops_names_the_step_and_keeps_the_last_good_checkpoint(
     with pytest.raises(NumericalError, match=r"nan at step 8 \(step 2 of 6 in epoch 2\)") as caught:
         train(tiny())
     assert "smaller lr" in str(caught.value)
+    assert "First to be bad: the images of the batch" in str(caught.value)
     folder = Path(tiny().out)
     checkpoint = load_checkpoint(folder / "checkpoints" / LAST)
     assert checkpoint.state["progress"]["epoch"] == 1

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vitscope.errors import VitscopeError
+from vitscope.models import open_model
 from vitscope.training import TrainOptions, train
 from vitscope.training.checkpoint import LAST, load_checkpoint
 from vitscope.training.processes import accelerated, seed_step
@@ -72,6 +73,28 @@ def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(
         assert list(a.columns) == list(b.columns)
         assert (a.select_dtypes("number") - b.select_dtypes("number")).abs().max().max() < 1e-2
     assert (two.table("probe_accuracy")["n"] == 30).all()  # images, each counted once
+
+
+def test_two_processes_reach_the_weights_of_one_to_nine_digits(tiny: Tiny, textures: Path, tmp_path: Path) -> None:
+    """50 steps of AdamW in float64 with the same global batch: what is left is the order of summation."""
+    settings = {
+        "model_options": {"img_size": 16, "patch_size": 4, "in_chans": 1, "embed_dim": 16, "depth": 2, "num_heads": 2},
+        "attention": "rpc:layers=0,iterations=2",
+        "optimizer": "adamw", "dtype": "float64", "epochs": 10, "lr": 1e-3,
+        "batch_size": 18,  # 5 steps in 96 images
+    }  # fmt: skip
+    first, second = torchrun(tiny("two", **settings), tmp_path, textures)
+    assert [world for world, _ in first] == [2] * 10
+    assert first == second
+    one = train(tiny("one", **settings))
+    weights, others = (load_checkpoint(Path(tiny(name).out) / "checkpoints" / LAST).weights for name in ("one", "two"))
+    fresh = open_model("vit_tiny_patch16_224", "random", num_classes=4, **settings["model_options"]).module
+    assert one.config["steps_per_epoch"] == 5
+    for key, value in weights.items():
+        assert value.dtype == torch.float64
+        assert (value - others[key]).abs().max() < 1e-9, key
+    moved = (weights["head.weight"] - fresh.state_dict()["head.weight"]).abs().max()
+    assert moved > 1e-3, "the comparison means nothing if nothing was learned"
 
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(tiny: Tiny) -> None:

@@ -11,24 +11,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from vitscope.analyses.base import Figure
 from vitscope.analyses.interrupt import Interrupted, deferred_signals
-from vitscope.analyses.one_pass import evaluating
 from vitscope.analyses.ranks import Ranks
-from vitscope.data import Skipped, steps_per_epoch
-from vitscope.errors import DataError, NumericalError
+from vitscope.data import steps_per_epoch
+from vitscope.errors import NumericalError
 from vitscope.runs import Run, atomic_write
 from vitscope.training.augment import EpochAugmentation
 from vitscope.training.checkpoint import BEST, LAST, load_checkpoint, newest_checkpoint, save_checkpoint
+from vitscope.training.diagnosis import first_bad_tensor
 from vitscope.training.distillation import open_teacher
+from vitscope.training.evaluation import evaluate, evaluate_only, over_processes
 from vitscope.training.losses import Objective, prediction
 from vitscope.training.memory import Pictures
 from vitscope.training.mixing import Mixing, answers
@@ -36,6 +34,7 @@ from vitscope.training.options import TrainOptions, free_keys
 from vitscope.training.picture_augment import picture_augmentation
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
+from vitscope.training.records import Progress, diverged, finish_run, postfix, progress_bar, stopped, write_history
 from vitscope.training.setup import (
     Average,
     TrainData,
@@ -47,6 +46,7 @@ from vitscope.training.setup import (
     open_data,
     resolved,
 )
+from vitscope.training.tracking import Tracking, check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -57,27 +57,12 @@ if TYPE_CHECKING:
 KIND = "train"
 
 
-@dataclass
-class Progress:
-    """How far a training got. With the weights and the optimiser's state this is all that a resume needs."""
-
-    epoch: int = 0  # complete epochs
-    step: int = 0  # complete steps of the next one
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # its loss, right answers, images so far
-    history: list[dict[str, float]] = field(default_factory=list)  # rows of tables/training.csv
-    best_accuracy: float = -1.0  # on held-out images
-    best_epoch: int = 0
-    skipped: list[list[Any]] = field(default_factory=list)  # (image, path, reason) of what could not be read
-    seconds: float = 0.0  # over all attempts
-    processes: int = 1
-    threads: int = 1
-
-
 def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) -> Run:
     """Train a ViT. The same call again resumes a killed run exactly, and returns a finished one at once.
 
     Under `torchrun` all processes share each batch. After Ctrl-C the state is saved and `Interrupted` is raised.
     """
+    check_trackers(options.track)
     with accelerated(options.device, options.mixed_precision) as accelerator:
         device = accelerator.device
         ranks = Ranks.join()
@@ -90,7 +75,9 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
             probes = Probes(options, model.to(device), ranks)
             run, unfinished = _open_run(options, config, model, ranks, command)
             try:
-                if unfinished:
+                if unfinished and options.evaluate:
+                    evaluate_only(options, run, data, model, accelerator, ranks)
+                elif unfinished:
                     _train(options, run, data, model, optimizer, probes, accelerator, ranks)
             finally:
                 run.close()
@@ -120,6 +107,7 @@ def _train(
     held_out = Pictures(data.test, model.preprocess, options.workers)
     progress = _resume(run, model, average, prepared, accelerator, ranks)
     black = (-torch.tensor(model.preprocess.mean) / torch.tensor(model.preprocess.std))[:, None, None]  # (C, 1, 1)
+    tracking = Tracking(options, accelerator, run, run.config)
     started = time.monotonic()
 
     def write(name: str, state: dict[str, Any] | None = None) -> None:
@@ -136,7 +124,7 @@ def _train(
 
     if progress.epoch == progress.step == 0 and probes.due(0):
         probes.measure(0, run)
-    with deferred_signals() as stop, _bar(options, run, progress, steps, ranks) as bar:
+    with deferred_signals() as stop, progress_bar(options, run, progress, steps, ranks) as bar:
         for epoch in range(progress.epoch, options.epochs):
             network.train()
             augment = EpochAugmentation(options.augment, len(data.train), black, options.seed, epoch)
@@ -151,9 +139,11 @@ def _train(
                 outputs = network(images)  # (B, classes); of both heads where a distilled model has a teacher
                 loss = objective(outputs, targets, images)  # summed over the images
                 right = (prediction(outputs) == answers(targets)).sum()
-                loss_sum, right_sum, n, stops = _over_processes(accelerator, loss, right, len(images), int(stop.made))
+                loss_sum, right_sum, n, stops = over_processes(accelerator, loss, right, len(images), int(stop.made))
                 if not loss_sum < float("inf"):
-                    raise NumericalError(_diverged(options, run, progress, loss_sum / n, step, steps))
+                    seed_step(options.seed, step, ranks.rank)  # dropout falls as it did
+                    bad = next(filter(None, gather(ranks, first_bad_tensor(model.module, images))), "the loss itself")
+                    raise NumericalError(diverged(options, run, progress, loss_sum / n, step, steps, bad))
                 # DDP averages over processes; the mean over all images is wanted, also where a process has fewer
                 accelerator.backward(loss * (world / n))
                 if options.clip_grad is not None:
@@ -167,11 +157,11 @@ def _train(
                 progress.sums = [a + b for a, b in zip(progress.sums, (loss_sum, right_sum, n))]
                 progress.skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
                 bar.update()
-                bar.set_postfix_str(_postfix(progress), refresh=False)
+                bar.set_postfix_str(postfix(progress), refresh=False)
                 if stops or (options.checkpoint_steps and (step + 1) % options.checkpoint_steps == 0):
                     save()
                 if stops:
-                    raise Interrupted(_stopped(run, progress, steps))
+                    raise Interrupted(stopped(run, progress, steps))
 
             train_loss, train_accuracy = progress.sums[0] / progress.sums[2], progress.sums[1] / progress.sums[2]
             test_loss, test_accuracy = evaluate(options, model, held_out, accelerator, ranks, progress.skipped)
@@ -195,49 +185,12 @@ def _train(
             if test_accuracy > progress.best_accuracy:
                 progress.best_accuracy, progress.best_epoch = test_accuracy, epoch + 1
                 write(BEST)
-            ranks.first_decides(lambda: _write_history(run, progress))
+            ranks.first_decides(lambda: write_history(run, progress))
             save()
+            tracking.log(row, epoch + 1)
+    tracking.close()
     progress.seconds += time.monotonic() - started
-    ranks.first_decides(lambda: _finish(run, data, progress))
-
-
-def evaluate(
-    options: TrainOptions,
-    model: Model,
-    pictures: Pictures,
-    accelerator: Accelerator,
-    ranks: Ranks,
-    skipped: list[list[Any]],
-) -> tuple[float, float]:
-    """Mean cross-entropy (nats) and accuracy in evaluation mode, without gradients; each image counts once."""
-    loss_sum, right, n, dtype = 0.0, 0, 0, getattr(torch, options.dtype)
-    with evaluating(model.module), torch.no_grad():
-        for batch in pictures.once(options.look_size, rank=ranks.rank, world=ranks.world):
-            skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
-            if len(batch) == 0:
-                continue
-            logits = model(batch.images.to(accelerator.device, dtype)).cpu().double()  # (B, classes)
-            loss_sum += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
-            right += int((logits.argmax(1) == batch.labels).sum())
-            n += len(batch)
-    loss_sum, right_sum, images = _over_processes(accelerator, loss_sum, right, n)
-    if images == 0:
-        raise DataError(
-            f"None of the {len(pictures.data):,} held-out images can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}"
-        )
-    if not loss_sum < float("inf"):
-        raise NumericalError(
-            f"The loss on held-out images is {loss_sum}: the weights have become useless in this epoch. "
-            "The last good checkpoint is kept; try a smaller lr or a longer warm-up."
-        )
-    return loss_sum / images, right_sum / images
-
-
-def _over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[float]:
-    """The sum of each number over all processes, in float64 where the device has it."""
-    wide = torch.float32 if accelerator.device.type == "mps" else torch.float64
-    mine = torch.stack([torch.as_tensor(x, device=accelerator.device).detach().to(wide) for x in numbers])
-    return accelerator.reduce(mine, reduction="sum").tolist()
+    ranks.first_decides(lambda: finish_run(run, data, progress))
 
 
 def _open_run(
@@ -250,6 +203,8 @@ def _open_run(
         run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=command, free=free_keys())
         opened.append(run)
         atomic_write(run.path / "model.json", json.dumps(describe_model(options, model), indent=2) + "\n")
+        for change in model.source.get("fitted", []) if run.status != "finished" else []:
+            run.log_warning(f"The weights of {options.weights} were fitted: {change}.")
         return run.status != "finished"
 
     unfinished = ranks.first_decides(begin)
@@ -291,70 +246,3 @@ def _resume(
 def _scaler(accelerator: Accelerator) -> dict[str, Any] | None:
     """The state of fp16's loss scaling; the other precisions need none."""
     return accelerator.scaler.state_dict() if accelerator.scaler is not None else None
-
-
-def _write_history(run: Run, progress: Progress) -> None:
-    import pandas as pd
-
-    table = pd.DataFrame(progress.history)
-    run.write_table("training", table.astype({"epoch": int}))
-
-
-def _finish(run: Run, data: TrainData, progress: Progress) -> None:
-    _write_history(run, progress)
-    n = len(data.test) - sum(path in set(data.test.paths) for _, path, _ in progress.skipped)
-    last = progress.history[-1]
-    held_out = f"held-out images, {data.test.name} ({data.test.split})"
-    chosen = f"{held_out}, after epoch {progress.best_epoch}, which was chosen on these images"
-    run.write_summary(
-        {
-            "train.test_accuracy": Figure(100 * last["test_accuracy"], "%", n, f"{held_out}, after the last epoch"),
-            "train.best_accuracy": Figure(100 * progress.best_accuracy, "%", n, chosen),
-        }
-    )
-    if progress.skipped:
-        run.write_skipped(Skipped(*entry) for entry in progress.skipped)
-        run.log_warning(f"{len(progress.skipped):,} images could not be read and were left out: table 'skipped'.")
-    timing = {"seconds": round(progress.seconds, 3), "epochs": progress.epoch}
-    run.write_timing({"train": {**timing, "processes": progress.processes, "threads": progress.threads}})
-    run.finish()
-
-
-def _bar(options: TrainOptions, run: Run, progress: Progress, steps: int, ranks: Ranks) -> Any:
-    from tqdm import tqdm
-
-    return tqdm(
-        total=options.epochs * steps,
-        initial=progress.epoch * steps + progress.step,
-        desc=run.label,
-        unit="step",
-        mininterval=0.5,
-        dynamic_ncols=True,
-        disable=not (options.progress and ranks.first),
-    )
-
-
-def _postfix(progress: Progress) -> str:
-    held_out = f", held-out {progress.history[-1]['test_accuracy']:.1%}" if progress.history else ""
-    return f"epoch {progress.epoch + 1}, loss {progress.sums[0] / progress.sums[2]:.3f}{held_out}"
-
-
-def _saved(progress: Progress) -> str:
-    return f"{progress.epoch} epoch(s)" + (f" and {progress.step} step(s)" if progress.step else "")
-
-
-def _stopped(run: Run, progress: Progress, steps: int) -> str:
-    return (
-        f"Stopped after {_saved(progress)} of {steps} steps. Everything is saved in {run.path}; the same command again "
-        "goes on from there."
-    )
-
-
-def _diverged(options: TrainOptions, run: Run, progress: Progress, loss: float, step: int, steps: int) -> str:
-    kept = run.checkpoints_dir / LAST
-    where = f"The last good checkpoint is kept in {kept}." if kept.is_dir() else "There is no checkpoint yet."
-    return (
-        f"The loss is {loss} at step {step} (step {progress.step} of {steps} in epoch {progress.epoch + 1}). {where} "
-        f"Try a smaller lr (now {options.lr:g}), a longer warm-up (now {options.warmup_epochs:g} epochs), "
-        "clip_grad=1, or mixed_precision='no', in a new folder (--out) or with --overwrite."
-    )

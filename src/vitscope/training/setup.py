@@ -10,6 +10,7 @@ from vitscope.data import ImageData, load_data, steps_per_epoch
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
 from vitscope.training.options import TrainOptions
+from vitscope.training.start import start_from
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,8 +27,8 @@ class TrainData:
 
 def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
     """Both splits, checked: labelled, of the same classes, and large enough for one step."""
-    train = _load(options, "train", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
-    test = _load(options, "test", masks=False, strict=options.strict)
+    test = _load(options, "test", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
+    train = test if options.evaluate else _load(options, "train", masks=False, strict=options.strict)
     for data in (train, test):
         if any(label < 0 for label in data.labels):
             unknown = sum(label < 0 for label in data.labels)
@@ -39,6 +40,8 @@ def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
             f"The classes of {train.split} ({_some(train.classes)}) and {test.split} ({_some(test.classes)}) differ: "
             "both folders must hold the same class folders."
         )
+    if options.evaluate:
+        return TrainData(train, test)
     if options.batch_size > len(train):
         raise DataError(
             f"A batch of {options.batch_size:,} images is larger than the {len(train):,} training images. "
@@ -63,10 +66,10 @@ def _load(options: TrainOptions, split: str, **choice: Any) -> ImageData:
 
 
 def build_model(options: TrainOptions, data: ImageData) -> Model:
-    """A new model with random weights from the seed; its classes are those of the data.
+    """A new model with random weights from the seed, or with those of the options; its classes are those of the data.
 
-    It learns from whole pictures, centred at grey: the crop and the mean/std that timm keeps for a name belong to
-    weights that are not used here.
+    A new model learns from whole pictures, centred at grey: the crop and the mean/std that timm keeps for a name belong
+    to weights that are not used here. Given weights keep theirs.
     """
     settings = {"num_classes": data.num_classes, **options.model_options}
     if options.in_chans is not None:
@@ -78,12 +81,15 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that tags disagree on mean/std, of which none is used
-        model = open_model(options.model, "random", seed=options.seed, attention=options.attention or None, **settings)
-    channels = model.preprocess.input_size[0]
-    grey = (0.5,) * channels
-    recipe = replace(
-        model.preprocess, mean=grey, std=grey, crop_pct=1.0, crop_mode="center", source="trained with vitscope"
-    )
+        if options.weights is None:
+            attention = options.attention or None
+            model = open_model(options.model, "random", seed=options.seed, attention=attention, **settings)
+        else:
+            model = start_from(options, settings)
+    recipe = model.preprocess
+    if options.weights is None and options.preprocess == "whole":
+        grey = (0.5,) * recipe.input_size[0]
+        recipe = replace(recipe, mean=grey, std=grey, crop_pct=1.0, crop_mode="center", source="trained with vitscope")
     source = {**model.source, "options": settings}
     return Model(model.module, options.label or options.model, recipe, source, classes=data.classes)
 

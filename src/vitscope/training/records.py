@@ -1,0 +1,104 @@
+"""What a training writes down: how far it got, its tables and summary, and what it says when it stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitscope.analyses.base import Figure
+from vitscope.analyses.ranks import Ranks
+from vitscope.data import Skipped
+from vitscope.runs import Run
+from vitscope.training.checkpoint import LAST
+from vitscope.training.options import TrainOptions
+from vitscope.training.setup import TrainData
+
+
+@dataclass
+class Progress:
+    """How far a training got. With the weights and the optimiser's state this is all that a resume needs."""
+
+    epoch: int = 0  # complete epochs
+    step: int = 0  # complete steps of the next one
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # its loss, right answers, images so far
+    history: list[dict[str, float]] = field(default_factory=list)  # rows of tables/training.csv
+    best_accuracy: float = -1.0  # on held-out images
+    best_epoch: int = 0
+    skipped: list[list[Any]] = field(default_factory=list)  # (image, path, reason) of what could not be read
+    seconds: float = 0.0  # over all attempts
+    processes: int = 1
+    threads: int = 1
+
+
+def write_history(run: Run, progress: Progress) -> None:
+    import pandas as pd
+
+    table = pd.DataFrame(progress.history)
+    run.write_table("training", table.astype({"epoch": int}))
+
+
+def finish_run(run: Run, data: TrainData, progress: Progress) -> None:
+    write_history(run, progress)
+    n = len(data.test) - sum(path in set(data.test.paths) for _, path, _ in progress.skipped)
+    last = progress.history[-1]
+    held_out = f"held-out images, {data.test.name} ({data.test.split})"
+    chosen = f"{held_out}, after epoch {progress.best_epoch}, which was chosen on these images"
+    run.write_summary(
+        {
+            "train.test_accuracy": Figure(100 * last["test_accuracy"], "%", n, f"{held_out}, after the last epoch"),
+            "train.best_accuracy": Figure(100 * progress.best_accuracy, "%", n, chosen),
+        }
+    )
+    note_skipped(run, progress.skipped)
+    timing = {"seconds": round(progress.seconds, 3), "epochs": progress.epoch}
+    run.write_timing({"train": {**timing, "processes": progress.processes, "threads": progress.threads}})
+    run.finish()
+
+
+def note_skipped(run: Run, skipped: list[list[Any]]) -> None:
+    if skipped:
+        run.write_skipped(Skipped(*entry) for entry in skipped)
+        run.log_warning(f"{len(skipped):,} images could not be read and were left out: table 'skipped'.")
+
+
+def progress_bar(options: TrainOptions, run: Run, progress: Progress, steps: int, ranks: Ranks) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(
+        total=options.epochs * steps,
+        initial=progress.epoch * steps + progress.step,
+        desc=run.label,
+        unit="step",
+        mininterval=0.5,
+        dynamic_ncols=True,
+        disable=not (options.progress and ranks.first),
+    )
+
+
+def postfix(progress: Progress) -> str:
+    held_out = f", held-out {progress.history[-1]['test_accuracy']:.1%}" if progress.history else ""
+    return f"epoch {progress.epoch + 1}, loss {progress.sums[0] / progress.sums[2]:.3f}{held_out}"
+
+
+def saved(progress: Progress) -> str:
+    return f"{progress.epoch} epoch(s)" + (f" and {progress.step} step(s)" if progress.step else "")
+
+
+def stopped(run: Run, progress: Progress, steps: int) -> str:
+    return (
+        f"Stopped after {saved(progress)} of {steps} steps. Everything is saved in {run.path}; the same command again "
+        "goes on from there."
+    )
+
+
+def diverged(
+    options: TrainOptions, run: Run, progress: Progress, loss: float, step: int, steps: int, first_bad: str
+) -> str:
+    kept = run.checkpoints_dir / LAST
+    where = f"The last good checkpoint is kept in {kept}." if kept.is_dir() else "There is no checkpoint yet."
+    return (
+        f"The loss is {loss} at step {step} (step {progress.step} of {steps} in epoch {progress.epoch + 1}). "
+        f"First to be bad: {first_bad}. {where} "
+        f"Try a smaller lr (now {options.lr:g}), a longer warm-up (now {options.warmup_epochs:g} epochs), "
+        "clip_grad=1, or mixed_precision='no', in a new folder (--out) or with --overwrite."
+    )

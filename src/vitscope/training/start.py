@@ -1,0 +1,125 @@
+"""Fine-tuning: the weights of another training put into the model that is to learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vitscope.attention import convert_from_description, describe_attention
+from vitscope.errors import WeightsError
+from vitscope.models import Model, Preprocess, open_model
+from vitscope.models.weights import check_finite, load_into, read_weights, sha256
+
+if TYPE_CHECKING:
+    from vitscope.training.options import TrainOptions
+
+_HEADS = ("head.", "head_dist.")
+
+
+def start_from(options: TrainOptions, settings: Mapping[str, Any]) -> Model:
+    """The model of the options with `options.weights`, fitted to it. `source` says what had to be changed.
+
+    Weights with softmax attention are put in before the model is converted to `options.attention`, which takes over
+    their projections; weights that were trained with that attention are put in afterwards.
+    """
+    state, origin, preprocess = _read(options)
+    build = partial(open_model, options.model, "random", seed=options.seed, **settings)
+    model = build()
+    fitted, changes = fit(state, model.module)
+    if not options.attention or _fits(fitted, model.module):
+        load_into(model.module, fitted, str(options.weights))
+        if options.attention:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(options.seed)
+                convert_from_description(model.module, options.attention)
+            changes.append(f"attention converted to {options.attention}")
+    else:
+        model = build(attention=options.attention)
+        fitted, changes = fit(state, model.module)
+        load_into(model.module, fitted, str(options.weights))
+    check_finite(model.module, str(options.weights))
+    if options.evaluate and changes:
+        raise WeightsError(f"{options.weights} cannot be evaluated as it is on {options.data}: {'; '.join(changes)}.")
+    source = {"name": options.model, **origin, **({"fitted": changes} if changes else {})}
+    if options.attention:
+        source["attention"] = describe_attention(model.module)
+    recipe = model.preprocess if preprocess is None else _for_size(preprocess, model.preprocess.input_size)
+    return Model(model.module, options.model, recipe, source)
+
+
+def _for_size(recipe: Preprocess, size: tuple[int, int, int]) -> Preprocess:
+    """The same preprocessing for another input size; other channels get the mean of what there was."""
+    if size[0] == recipe.input_size[0]:
+        return replace(recipe, input_size=size)
+    mean, std = ((sum(values) / len(values),) * size[0] for values in (recipe.mean, recipe.std))
+    return replace(recipe, input_size=size, mean=mean, std=std)
+
+
+def _read(options: TrainOptions) -> tuple[dict[str, Tensor], dict[str, Any], Preprocess | None]:
+    path = Path(str(options.weights))
+    if str(options.weights) == "pretrained":
+        model = open_model(options.model)
+        return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess
+    if (path / "model.json").is_file():
+        model = open_model(path)
+        source = {key: model.source[key] for key in ("run", "weights", "sha256")}
+        return model.module.state_dict(), source, model.preprocess
+    state, entry = read_weights(path)
+    return state, {"weights": path.name, "sha256": sha256(path), **({"entry": entry} if entry else {})}, None
+
+
+def fit(state: Mapping[str, Tensor], module: Any) -> tuple[dict[str, Tensor], list[str]]:
+    """A state dict that fits `module`, and what was changed for that: positions, input channels, head."""
+    own, fitted, changes = module.state_dict(), dict(state), []
+    if _differs(fitted, own, "pos_embed"):
+        fitted["pos_embed"] = _resized_positions(fitted["pos_embed"], module)
+        changes.append(f"position embedding resized to {'x'.join(map(str, module.patch_embed.grid_size))} patches")
+    if _differs(fitted, own, key := "patch_embed.proj.weight") and fitted[key].shape[2:] == own[key].shape[2:]:
+        before, after = fitted[key].shape[1], own[key].shape[1]
+        fitted[key] = _other_channels(fitted[key], after)
+        changes.append(f"{before} input channels made {after}")
+    heads = [key for key in own if key.startswith(_HEADS)]
+    if any(key not in fitted or fitted[key].shape != own[key].shape for key in heads):
+        classes = fitted["head.weight"].shape[0] if "head.weight" in fitted else 0
+        fitted = {k: v for k, v in fitted.items() if not k.startswith(_HEADS)} | {key: own[key] for key in heads}
+        changes.append(f"new head: the weights have {classes} classes, the data {own['head.weight'].shape[0]}")
+    return fitted, changes
+
+
+def _other_channels(weight: Tensor, channels: int) -> Tensor:
+    """(out, in, h, w) for another number of input channels, so that grey pictures give what they gave."""
+    from timm.models import adapt_input_conv
+
+    if weight.shape[1] == 1:  # which timm does not do
+        return weight.repeat(1, channels, 1, 1) / channels
+    return adapt_input_conv(channels, weight)
+
+
+def _fits(state: Mapping[str, Tensor], module: nn.Module) -> bool:
+    own = module.state_dict()
+    return own.keys() == state.keys() and not any(_differs(state, own, key) for key in own)
+
+
+def _differs(state: Mapping[str, Tensor], own: Mapping[str, Tensor], key: str) -> bool:
+    return key in state and key in own and state[key].shape != own[key].shape
+
+
+def _resized_positions(positions: Tensor, module: Any) -> Tensor:
+    """timm's bicubic resampling of (1, N, C); prefix tokens keep theirs."""
+    from timm.layers import resample_abs_pos_embed
+
+    prefix = 0 if getattr(module, "no_embed_class", False) else module.num_prefix_tokens
+    patches = positions.shape[1] - prefix
+    if positions.ndim != 3 or math.isqrt(max(patches, 0)) ** 2 != patches:
+        raise WeightsError(
+            f"The position embedding {tuple(positions.shape)} is not that of {prefix} prefix token(s) and a square of "
+            "patches: it cannot be resized."
+        )
+    return resample_abs_pos_embed(positions, list(module.patch_embed.grid_size), num_prefix_tokens=prefix)
