@@ -45,7 +45,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
             figures[f"corruption_severity{suffix}"] = draw_severity(chosen, labels)
             alt[f"corruption_severity{suffix}"] = "Accuracy against severity for each family of corruptions"
             captions[f"corruption_severity{suffix}"] = (
-                f"Mean top-1 accuracy over the corruptions of a family against severity; 0 is clean. n = {n} images."
+                f"Mean top-1 accuracy over the corruptions of a family against severity. n = {n} images."
             )
         own = {label: t[t["set"] == source] for label, t in errors.items() if (t["set"] == source).any()}
         if all(t["difference"].notna().all() for t in own.values()):
@@ -128,6 +128,7 @@ def draw_severity(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figu
     there = set(ordered(tables))
     families = {key: [n for n in names if n in there] for key, names in FAMILIES.items()}
     families = {key: names for key, names in families.items() if names}
+    severities = sorted({int(s) for t in tables.values() for s in t["severity"]})
     fig, axes = f.small_multiples(len(families), row_height=2.0)
     for ax, (family, names) in zip(axes, families.items()):
         for label, style in f.model_styles(labels).items():
@@ -136,8 +137,8 @@ def draw_severity(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figu
                 means = t[t["corruption"].isin(["none", *names])].groupby("severity")["top1"].mean()
                 f.line_per_block(ax, means.index, means.to_numpy(), style=style)
         ax.set_ylim(0, 100)
-        f.whole_numbers(ax)
-        f.label_axes(ax, x="severity", y="top-1 (%)" if ax is axes[0] else "", title=family)
+        ax.set_xticks(severities, ["clean" if s == 0 else str(s) for s in severities])
+        f.label_axes(ax, x="severity", y="top-1 (%)", title=family)
     name_models(fig, labels, tables)
     return fig
 

@@ -113,7 +113,7 @@ def draw_detection(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fig
                 ax.hlines(y, row[f"{metric}_low"], row[f"{metric}_high"], color=style.colour, linewidth=2, alpha=0.5)
                 ax.plot(row[metric], y, marker=style.marker, color=style.colour)
         ax.axvline(chance[metric], color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
-        ax.set(ylim=(len(readings) - 0.5, -0.5), xlim=(0, 100))
+        ax.set(ylim=(len(readings) - 0.5, -0.5), xlim=(-2, 102))
         ax.grid(True, axis="x")
         f.label_axes(ax, x=title)
     axes[0].set_yticks(range(len(readings)), [r.replace(", ", ",\n") for r in readings])
