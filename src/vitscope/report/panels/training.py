@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -24,28 +26,58 @@ SHOWN = {
     "test_loss": ("held-out loss", "nats"),
     "train_accuracy": ("training accuracy", "%"),
     "test_accuracy": ("held-out accuracy", "%"),
+    "ema_test_loss": ("held-out loss, averaged weights", "nats"),
+    "ema_test_accuracy": ("held-out accuracy, averaged weights", "%"),
     "lr": ("learning rate", ""),
 }
+MANY = 4  # curves that can be told apart with their training curves beside them
+_NO_SETTING = ("seed", "label", "workers", "device", "root")  # nor what begins with `track`
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the figure: a training, or the trainings that differ in their seed alone."""
+
+    name: str
+    tables: tuple[pd.DataFrame, ...]
+
+    def over_seeds(self, column: str) -> pd.DataFrame:
+        """epoch, mean, low, high, n; epochs without a value of this column are left out."""
+        import pandas as pd
+
+        tables = [t[["epoch", column]] for t in self.tables if column in t]
+        if not tables:
+            return pd.DataFrame({c: [] for c in ("epoch", "mean", "low", "high", "n")})
+        values = pd.concat(tables).dropna().groupby("epoch")[column]
+        return values.agg(mean="mean", low="min", high="max", n="count").reset_index()
 
 
 @register_panel("training")
 def training_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Columns: epoch, train_loss, train_accuracy, test_loss, test_accuracy, lr; accuracies are shares in [0, 1].
 
-    An epoch without a held-out evaluation leaves those cells empty.
+    An epoch without a held-out evaluation leaves those cells empty. Runs that differ in their seed alone share a line.
     """
     found = {label: run.table("training") for label, run in runs.items()}
     tables = {label: table for label, table in found.items() if table is not None and len(table)}
     if not tables:
         return None
-    who = " and ".join(tables) if len(tables) <= 3 else f"{len(tables)} models"
-    findings = [_finding(label, table, name_it=len(runs) > 1) for label, table in tables.items()]
+    curves = curves_over_seeds(runs, tables)
+    seeds = max(len(curve.tables) for curve in curves)
+    who = " and ".join(curve.name for curve in curves) if len(curves) <= 3 else f"{len(curves)} models"
+    caption = "Solid with markers: held-out images. Dashed: training images. One value per epoch."
+    if len(curves) > MANY:
+        caption = "Held-out images. One value per epoch."
+    if seeds > 1:
+        caption += " Lines are means over seeds, bands reach from the smallest to the largest of them."
+    labels = list(runs) if seeds == 1 else [curve.name for curve in curves]
+    findings = [_finding(curve, name_it=len(runs) > 1) for curve in curves]
     return Panel(
         key="training",
         title="Did it learn, and does that hold on images it has not seen?",
-        figures={"training": draw_curves(tables, list(runs))},
+        figures={"training": draw_curves(curves, labels)},
         alt={"training": f"Loss and accuracy per epoch of {who}: held-out images solid, training images dashed"},
-        captions={"training": "Solid with markers: held-out images. Dashed: training images. One value per epoch."},
+        captions={"training": caption},
         reading=(
             "Both curves should level off; a loss that still falls at the right edge says that more epochs would help. "
             "A held-out curve that turns away from its training curve is overfitting."
@@ -53,38 +85,88 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
         tables={"training": combined(tables)},
         protocol=_protocol(runs, tables),
         findings=[finding for finding in findings if finding],
-        html=epoch_slider(tables),
+        html=epoch_slider(curves),
         order=10,
     )
 
 
-def draw_curves(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def curves_over_seeds(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> list[Curve]:
+    """Trainings of the same configuration but for the seed, together; each named by its label, or by what differs."""
+    groups: dict[str, list[str]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for label in tables:
+        options = _settings(runs[label])
+        key = json.dumps(options, sort_keys=True, default=str) if options else label
+        groups.setdefault(key, []).append(label)
+        settings[key] = options
+    if len(groups) == len(tables):
+        return [Curve(label, (table,)) for label, table in tables.items()]
+    names = _names({key: runs[labels[0]].label for key, labels in groups.items()}, settings)
+    return [Curve(names[key], tuple(tables[label] for label in labels)) for key, labels in groups.items()]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The options of a training that decide what it learns, without the seed."""
+    from vitscope.report.sources import owner_of
+
+    options = owner_of(run, "training").config.get("options")
+    return (
+        {k: v for k, v in options.items() if k not in _NO_SETTING and not k.startswith("track")}
+        if isinstance(options, dict)
+        else {}
+    )
+
+
+def _names(labels: Mapping[str, str], settings: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Labels where they tell the groups apart, else the values of the options in which the groups differ."""
+    if len(set(labels.values())) == len(labels):
+        return dict(labels)
+    options = list(settings.values())
+    differing = [k for k in options[0] if any(o.get(k) != options[0].get(k) for o in options)]
+    if not differing:
+        return {key: f"{label} ({number})" for number, (key, label) in enumerate(labels.items(), 1)}
+    return {
+        key: ", ".join(_value(k, o.get(k), alone=len(differing) == 1) for k in differing) for key, o in settings.items()
+    }
+
+
+def _value(option: str, value: Any, *, alone: bool) -> str:
+    text = str(value) if value not in ("", None) else "softmax" if option == "attention" else "none"
+    return text if alone else f"{option}={text}"
+
+
+def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
     """Loss beside accuracy; one colour per model, `labels` being all models of the page."""
     from vitscope.report import figures as f
 
     styles = f.model_styles(labels)
-    fig, axes = f.new_figure(height=2.7, columns=2, share_y=False)
+    many = len(curves) > MANY
+    fig, axes = f.new_figure(height=2.7 + (0.17 * -(-len(curves) // 2) + 0.5 if many else 0), columns=2, share_y=False)
     for ax, quantity, unit in zip(axes, ("loss", "accuracy"), ("cross-entropy (nats)", "accuracy (%)")):
-        for label, table in tables.items():
-            style = styles[label]
+        for curve in curves:
+            style = styles[curve.name]
             scale = 100 if quantity == "accuracy" else 1
             for split, dash in (("train", "--"), ("test", style.dash)):
-                column = f"{split}_{quantity}"
-                if column not in table:
+                points = curve.over_seeds(f"{split}_{quantity}")
+                if not len(points) or (many and split == "train"):
                     continue
-                points = table[["epoch", column]].dropna()
-                named = label if split == "test" and len(labels) > 1 else ""
+                named = curve.name if split == "test" and len(labels) > 1 else ""
+                band = split == "test" and len(curve.tables) > 1
                 line = f.line_per_block(
-                    ax, points["epoch"], scale * points[column], style=f.LineStyle(style.colour, style.marker, dash),
+                    ax, points["epoch"], scale * points["mean"], style=f.LineStyle(style.colour, style.marker, dash),
                     label=named or "_", markers=split == "test" and len(points) <= 40,
+                    low=scale * points["low"] if band else None, high=scale * points["high"] if band else None,
                 )  # fmt: skip
                 if split == "train":
                     line.set(linewidth=1.1, alpha=0.75)
         f.whole_numbers(ax)
         f.label_axes(ax, x="epoch", y=unit)
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylim(bottom=0 if not many else None)
     axes[1].set_ylim(top=min(100.0, axes[1].get_ylim()[1]))
-    f.direct_labels(axes[1])
+    if many:  # names of settings are long: under the figure there is room for them
+        fig.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    else:
+        f.direct_labels(axes[1])
     return fig
 
 
@@ -99,13 +181,16 @@ def combined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     )
 
 
-def epoch_slider(tables: Mapping[str, pd.DataFrame]) -> str:
-    """The numbers of one epoch, all models beside each other, under a slider over epochs."""
-    epochs = sorted({int(e) for table in tables.values() for e in table["epoch"]})
+def epoch_slider(curves: Sequence[Curve]) -> str:
+    """The numbers of one epoch (means over seeds), all models beside each other, under a slider over epochs."""
+    import pandas as pd
+
+    epochs = sorted({int(e) for curve in curves for table in curve.tables for e in table["epoch"]})
     step = -(-len(epochs) // SLIDER_FRAMES)
     epochs = sorted({*epochs[::step], epochs[-1]})
-    rows = {label: {int(r["epoch"]): r for r in table.to_dict("records")} for label, table in tables.items()}
-    frames = [_frame({label: table[e] for label, table in rows.items() if e in table}) for e in epochs]
+    means = {c.name: pd.concat(c.tables).groupby("epoch").mean(numeric_only=True) for c in curves}
+    rows = {name: {int(str(e)): row for e, row in table.iterrows()} for name, table in means.items()}
+    frames = [_frame({name: at[e].to_dict() for name, at in rows.items() if e in at}) for e in epochs]
     return slider("training", "epoch", epochs, frames)
 
 
@@ -126,20 +211,21 @@ def _frame(at: Mapping[str, Mapping[Any, Any]]) -> Markup:
     ).format(heads, Markup("").join(lines))
 
 
-def _finding(label: str, table: pd.DataFrame, *, name_it: bool) -> Finding | None:
-    if "test_accuracy" not in table:
-        return None
-    measured = table.dropna(subset=["test_accuracy"])
+def _finding(curve: Curve, *, name_it: bool) -> Finding | None:
+    measured = curve.over_seeds("test_accuracy")
     if not len(measured):
         return None
-    best = measured.iloc[int(measured["test_accuracy"].to_numpy().argmax())]
+    best = measured.iloc[int(measured["mean"].to_numpy().argmax())]
     last = measured.iloc[-1]
-    who = f"{label}: " if name_it else ""
-    text = f"{who}{percent(last['test_accuracy'])} of held-out images right after epoch {int(last['epoch'])}"
-    if best["test_accuracy"] > last["test_accuracy"]:
-        text += f" (best: {percent(best['test_accuracy'])} after epoch {int(best['epoch'])})"
-    if "train_accuracy" in table and last["train_accuracy"] == last["train_accuracy"]:
-        text += f", {percent(last['train_accuracy'])} of training images"
+    who = f"{curve.name}: " if name_it else ""
+    text = f"{who}{percent(last['mean'])} of held-out images right after epoch {int(last['epoch'])}"
+    if last["n"] > 1:
+        text += f" ({int(last['n'])} seeds, {percent(last['low'])} to {percent(last['high'])})"
+    elif best["mean"] > last["mean"]:
+        text += f" (best: {percent(best['mean'])} after epoch {int(best['epoch'])})"
+    train = curve.over_seeds("train_accuracy")
+    if len(train) and train["epoch"].iloc[-1] == last["epoch"]:
+        text += f", {percent(train['mean'].iloc[-1])} of training images"
     return Finding(text + ".", interest=0.4)
 
 
