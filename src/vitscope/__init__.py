@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vitscope.models import open_model as open_model
     from vitscope.report import build_report as build_report
     from vitscope.robustness import attack as attack
+    from vitscope.robustness import evaluate as evaluate
     from vitscope.runs import AnalyzeOptions as AnalyzeOptions
     from vitscope.runs import Run as Run
     from vitscope.runs import rerun as rerun
@@ -50,6 +51,7 @@ _HOME = {
     "register_dataset": "vitscope.data",
     "train": "vitscope.training",
     "TrainOptions": "vitscope.training",
+    "evaluate": "vitscope.robustness",
     "Run": "vitscope.runs",
     "AnalyzeOptions": "vitscope.runs",
     "rerun": "vitscope.runs",

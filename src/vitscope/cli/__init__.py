@@ -15,13 +15,14 @@ COMMANDS = {
     "analyze": "look inside one or more models in one pass over the data and write a report",
     "lens": "where a ViT knows the class: every token read by the model's own head",
     "attack": "how easily models break: accuracy against the budget of an attacker",
+    "evaluate": "how models break: out-of-distribution sets, corruptions, calibration",
     "report": "draw the report of one or more runs again, without model or data",
     "rerun": "do a run again from the configuration that it saved",
     "train": "train a ViT, with analyses along the way",
     "models": "list the models that can be opened and what each can do",
     "cost": "what each attention costs in a model: parameters, FLOPs, time, memory",
 }
-RESUMABLE = ("demo", "analyze", "lens", "attack", "rerun", "train")
+RESUMABLE = ("demo", "analyze", "lens", "attack", "evaluate", "rerun", "train")
 
 EXAMPLES = """\
   vitscope demo
