@@ -1,4 +1,4 @@
-"""The demo: train a small ViT on real digits, look inside it, and put the answer on one page."""
+"""The demo: train two small ViTs on real digits, look inside, attack them, and put the answer on one page."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 DATA = "mnist5k"
-NAME = "digits-vit"  # the model's folder, and what the page calls it
-# A lens that is added here must leave the demo under three minutes. Every seventh digit is enough for kernel PCA (and
+# the models' folders, what the page calls them, and their attention; the first one is looked into
+MODELS = {"digits-vit": "", "digits-rpc": "rpc:layers=0,iterations=4"}
+# A lens that is added here must leave the demo under four minutes. Every seventh digit is enough for kernel PCA (and
 # shows all classes: the digits come in turns of ten).
 ANALYSES: dict[str, dict[str, Any]] = {
     "accuracy": {},
     "attention": {},
+    "separation": {},
     "kpca": {"every": 7, "control": "random"},
     "class_space": {"control": "random"},  # the ink of a digit is its mask
     "perturbation": {},
     "probes": {"train": DATA, "train_split": "train", "alphas": [1.0]},
 }
-PROBES = {"probe": ("kpca.reconstruction",), "probe_every": 2, "probe_images": 100}  # what is watched while it learns
+# what is watched while it learns
+PROBES = {"probe": ("kpca.reconstruction", "separation"), "probe_every": 2, "probe_images": 100}
+
+
+# ink is white on black and an attacker needs much: half of the range leaves digits that people still read
+ATTACKS: dict[str, Any] = {"attacks": ("noise", "fgsm", "pgd"), "eps": "0.05,0.1,0.15,0.2", "steps": 10, "every": 5}
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,9 @@ class DemoResult:
 
     report: Path  # the page to open
     findings: list[Finding]  # the three most interesting
-    training: Run
-    analysis: Run
+    trainings: list[Run]  # with softmax and with RPC attention
+    analysis: Run  # of the first
+    attacks: list[Run]  # on both
 
     @property
     def accuracy(self) -> float:
@@ -49,7 +57,7 @@ def demo(
     command: str | Sequence[str] | None = None,
     **changes: Any,
 ) -> DemoResult:
-    """Train on 4,000 digits, analyse on the 1,000 that were held out, write `out/report.html`.
+    """Train on 4,000 digits, analyse and attack on the 1,000 that were held out, write `out/report.html`.
 
     Killed and called again it goes on; called once more it only draws the page. `changes` are options of training that
     differ from the recipe `quick`, e.g. epochs=5.
@@ -58,24 +66,24 @@ def demo(
     from vitscope.data import load_data
     from vitscope.models import open_model
     from vitscope.report import build_report, collect_findings
-    from vitscope.training import recipe_options, train
+    from vitscope.robustness import attack
+    from vitscope.training import recipe_options
     from vitscope.training.checkpoint import LAST, WEIGHTS
+    from vitscope.training.side_by_side import train_side_by_side
 
     out = Path(out)
-    settings = {"out": out / NAME, "label": NAME, "overwrite": overwrite, "progress": progress, **PROBES, **changes}
-    training = train(recipe_options("quick", **settings), command=command)
-    # `last`, not `best`: the best epoch was chosen on the very images that the accuracy is measured on
-    model = open_model(training.path, training.checkpoints_dir / LAST / WEIGHTS)
-    analysis = analyze(
-        model,
-        load_data(DATA, "test"),
-        ANALYSES,
-        out / "analysis",
-        report=False,
-        overwrite=overwrite,
-        progress=progress,
-        command=command,
+    how: dict[str, Any] = {"overwrite": overwrite, "progress": progress}
+    settings = {**how, **PROBES, **changes}
+    trainings = train_side_by_side(
+        [recipe_options("quick", out=out / name, label=name, attention=a, **settings) for name, a in MODELS.items()]
     )
+    # `last`, not `best`: the best epoch was chosen on the very images that the accuracy is measured on
+    models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+    digits = load_data(DATA, "test")
+    how |= {"report": False, "command": command}
+    analysis = analyze(models[0], digits, ANALYSES, out / "analysis", **how)
+    attacks = attack(models, digits, out=out / "attacks", **ATTACKS, **how)
     assert not isinstance(analysis, list)  # one model, one run
-    runs = [analysis, training]
-    return DemoResult(build_report(runs, out / "report.html"), collect_findings(runs, 3), training, analysis)
+    assert isinstance(attacks, list)
+    runs = [analysis, *attacks, *trainings]
+    return DemoResult(build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, analysis, attacks)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vitscope.errors import RunError
-from vitscope.report.sources import default_page, gather, owner_of
+from vitscope.report.sources import default_page, gather, owner_of, parts_of
 from vitscope.runs import Run
 
 
@@ -37,6 +37,21 @@ def test_a_training_joins_the_analysis_of_its_model(
     assert owner_of(runs["m"], "training").path == training.path
     assert "accuracy.top1" in runs["m"].summary
     assert runs["vit_demo"].path == other.path
+
+
+def test_runs_that_look_at_one_model_in_different_ways_are_one_model(
+    make_run: Callable[..., Run], make_training: Callable[..., Run]
+) -> None:
+    training = make_training("t1")
+    model = {"name": "m", "run": "t1", "run_path": str(training.path)}
+    seen = make_run("m", folder="seen", config={"model": model, "analyses": {"attention": {}}})
+    attacked = make_run("m", folder="attacked", config={"model": model, "analyses": {"attack": {}}})
+    again = make_run("m", folder="again", config={"model": model, "analyses": {"attention": {"per_image": True}}})
+    other = make_run("m", folder="other", config={"model": {"name": "m2"}, "analyses": {"probes": {}}})
+    (one,) = gather([seen, attacked, training]).values()
+    assert [part.path for part in parts_of(one)] == [seen.path, attacked.path, training.path]
+    assert list(gather([seen, again])) == ["m (seen)", "m (again)"]
+    assert list(gather([seen, other])) == ["m", "m2"]
 
 
 def test_no_runs_and_no_folder_are_clear_errors(tmp_path: Path) -> None:

@@ -26,6 +26,6 @@ def test_two_trainings_give_what_each_gives_alone_and_are_opened_when_they_are_f
 def test_one_that_fails_is_named_with_its_reason_and_the_other_one_finishes(tmp_path: Path) -> None:
     good = TrainOptions(out=tmp_path / "good", **SHORT)
     bad = TrainOptions(out=tmp_path / "bad", **{**SHORT, "batch_size": 10_000})
-    with pytest.raises(VitscopeError, match="bad failed.*larger than the 120 training images"):
+    with pytest.raises(VitscopeError, match=r"bad failed.*larger than the 120 training images"):
         train_side_by_side([bad, good])
     assert train_side_by_side([good])[0].status == "finished"

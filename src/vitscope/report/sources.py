@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ModelRuns(Run):
-    """Several runs of one model read as one: its analysis, and the training that made it."""
+    """Several runs of one model read as one: its analyses, attacks on it, and the training that made it."""
 
     def __init__(self, main: Run, others: Sequence[Run]) -> None:
         super().__init__(main.path, main.config)
@@ -39,19 +39,33 @@ def parts_of(run: Run) -> list[Run]:
 
 
 def gather(runs: Iterable[Run | str | Path] | Run | str | Path) -> dict[str, Run]:
-    """{label: run}. A folder that holds run folders stands for them; a training run joins the analysis of its model."""
+    """{label: run}. A folder that holds run folders stands for them.
+
+    Runs that looked at the same model in different ways are one model, and the training that made it joins them.
+    """
     given = [runs] if isinstance(runs, (Run, str, Path)) else list(runs)
     opened = [run for item in given for run in ([item] if isinstance(item, Run) else _open(Path(item)))]
     unique = list({run.path.resolve(): run for run in opened}.values())
     if not unique:
         raise RunError("A report needs at least one run folder, e.g. `vitscope report runs/NAME`.")
-    joined: list[Run] = []
-    used: set[Path] = set()
+    models: list[list[Run]] = []
     for run in unique:
-        training = _training_of(run, unique)
-        joined.append(ModelRuns(run, [training]) if training else run)
-        used |= {training.path} if training else set()
-    return _label([run for run in joined if run.path not in used])
+        same = next((parts for parts in models if all(_complement(run, part) for part in parts)), None)
+        if same is None:
+            models.append([run])
+        else:
+            same.append(run)
+    trainings = [_training_of(parts[0], unique) for parts in models]
+    used = {training.path for training in trainings if training}
+    joined = [[*parts, training] if training else parts for parts, training in zip(models, trainings)]
+    return _label([ModelRuns(p[0], p[1:]) if len(p) > 1 else p[0] for p in joined if p[0].path not in used])
+
+
+def _complement(a: Run, b: Run) -> bool:
+    """Did two runs look at one model in different ways? Then no table of one hides one of the other."""
+    analyses = [set(run.config.get("analyses") or ()) for run in (a, b)]
+    same = a.label == b.label and a.config.get("model") == b.config.get("model") is not None
+    return same and all(analyses) and not analyses[0] & analyses[1]
 
 
 def owner_of(run: Run, table: str) -> Run:

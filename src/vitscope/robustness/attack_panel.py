@@ -158,8 +158,11 @@ def draw_gallery(runs: Mapping[str, Run], most_rows: int = 4, most_attacks: int 
     from matplotlib.figure import Figure
     from PIL import Image
 
+    from vitscope.report.sources import owner_of
+
     chosen: list[tuple[str, int, Run, dict[str, Any]]] = []
     for label, table in tables_of(runs, GALLERY).items():
+        run = owner_of(runs[label], GALLERY)
         shown = table[table["wrong_before"] == 0]
         strength = shown.groupby("attack")["fooled"].sum().sort_values(ascending=False, kind="stable")
         attacks = [a for a in strength.index if a != "noise"][:most_attacks] or list(strength.index[:most_attacks])
@@ -167,8 +170,8 @@ def draw_gallery(runs: Mapping[str, Run], most_rows: int = 4, most_attacks: int 
         for image in list(by_image.index)[: max(1, most_rows // len(runs))]:
             parts = shown[shown["image"] == image].set_index("attack")
             rows = {a: parts.loc[a].to_dict() | {"attack": a} for a in attacks if a in parts.index}
-            if rows and all((runs[label].images_dir / name).exists() for name in _files(image, rows)):
-                chosen.append((label, int(image), runs[label], rows))
+            if rows and all((run.images_dir / name).exists() for name in _files(image, rows)):
+                chosen.append((label, int(image), run, rows))
     if not chosen:
         return None
     columns = 1 + 2 * max(len(rows) for *_, rows in chosen)

@@ -92,5 +92,7 @@ def _finished(path: Path) -> bool:
 
 def _epochs(path: Path) -> list[Any]:
     """Held-out accuracy after each epoch so far."""
-    table = Run.open(path).table("training") if (path / "run.json").exists() else None
-    return [] if table is None else table["test_accuracy"].tolist()
+    import pandas as pd
+
+    table = path / "tables" / "training.csv"  # the table alone: the run's other files are perhaps just being written
+    return pd.read_csv(table)["test_accuracy"].tolist() if table.exists() else []
