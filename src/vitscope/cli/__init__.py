@@ -19,10 +19,11 @@ COMMANDS = {
     "report": "draw the report of one or more runs again, without model or data",
     "rerun": "do a run again from the configuration that it saved",
     "train": "train a ViT, with analyses along the way",
+    "sweep": "train with varied options and several seeds, here or on SLURM, and compare",
     "models": "list the models that can be opened and what each can do",
     "cost": "what each attention costs in a model: parameters, FLOPs, time, memory",
 }
-RESUMABLE = ("demo", "analyze", "lens", "attack", "evaluate", "rerun", "train")
+RESUMABLE = ("demo", "analyze", "lens", "attack", "evaluate", "rerun", "train", "sweep")
 
 EXAMPLES = """\
   vitscope demo

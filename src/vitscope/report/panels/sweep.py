@@ -1,0 +1,158 @@
+"""What did the varied option change? Profiles, spike, rate and accuracy per setting, averaged over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from vitscope.report.numbers import percent, short
+from vitscope.report.panel import Finding, Panel, register_panel
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+MOST_PROFILES = 8  # more lines in one figure nobody tells apart
+QUANTITIES = {
+    "test_accuracy": "held-out accuracy (%)",
+    "last_fuzziness": "fuzziness D of the last block",
+    "over_embedding": "spike over the patch embedding",
+    "rate": "rate per block",
+}
+
+
+@register_panel("sweep")
+def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """Of one sweep; a page about several shows the first."""
+    run = next((run for run in runs.values() if run.kind == "sweep"), None)
+    table, summary = (run.table(name) if run else None for name in ("sweep_runs", "sweep_summary"))
+    if run is None or table is None or summary is None:
+        return None
+    profile = run.table("sweep_profile")
+    figures: dict[str, Figure] = {}
+    if len(summary):
+        figures["sweep_quantities"] = draw_quantities(table, summary)
+    if profile is not None and len(profile):
+        figures["sweep_profile"] = draw_profiles(profile)
+    counts = sorted({int(n) for n in summary["runs"]}) if len(summary) else [0]
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    tables = {"sweep_runs": table, "sweep_summary": summary}
+    return Panel(
+        key="sweep",
+        title="What did the varied option change?",
+        figures=figures,
+        alt={
+            "sweep_quantities": "Accuracy, fuzziness of the last block, spike and rate per setting, with intervals",
+            "sweep_profile": "Separation fuzziness per layer, one line per setting, on a log axis",
+        },
+        captions={
+            "sweep_quantities": f"Dots: runs. Bars: mean over {seeds} seeds with its 95 % interval (Student's t; of "
+            "logarithms for all but the accuracy).",
+            "sweep_profile": f"Held-out images, the token that the head reads; geometric mean over {seeds} seeds, "
+            "band: 95 % interval. Left of the blocks: raw pixels and the patch embedding.",
+        },
+        reading=(
+            "Intervals that do not overlap are a difference that more seeds would not undo. The spike is the highest "
+            "block over the patch embedding: at 1 the blocks begin no fuzzier than what they are given."
+        ),
+        tables=tables if profile is None else {**tables, "sweep_profile": profile},
+        protocol=f"after the last epoch, {len(table)} runs with seeds {table['seed'].min()} to {table['seed'].max()}",
+        findings=[*_failures(table), *_findings(summary)],
+        order=5,
+    )
+
+
+def draw_quantities(table: pd.DataFrame, summary: pd.DataFrame) -> Figure:
+    """One axes per quantity, settings below each other, so that long names can be read."""
+    from vitscope.report import figures as f
+
+    shown = {name: words for name, words in QUANTITIES.items() if (summary["metric"] == name).any()}
+    settings = list(dict.fromkeys(table["setting"]))
+    columns = min(2, len(shown))
+    rows = -(-len(shown) // columns)
+    fig, axes = f.new_figure(height=rows * (0.75 + 0.24 * len(settings)), rows=rows, columns=columns, share_x=False)
+    for ax, (name, words) in zip(axes, shown.items()):
+        scale = 100 if name == "test_accuracy" else 1
+        for row, setting in enumerate(settings):
+            _one_setting(ax, row, table, summary, setting, name, scale)
+        ax.set_yticks(range(len(settings)), [f.ellipsis(s, 30) for s in settings])
+        ax.set_ylim(len(settings) - 0.5, -0.5)
+        ax.grid(True, axis="x")
+        ax.grid(False, axis="y")
+        if name == "over_embedding":
+            ax.axvline(1, color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
+        f.label_axes(ax, y=words)
+    for spare in axes[len(shown) :]:
+        spare.remove()
+    return fig
+
+
+def _one_setting(
+    ax: Axes, row: int, table: pd.DataFrame, summary: pd.DataFrame, setting: str, name: str, scale: float
+) -> None:
+    from vitscope.report import figures as f
+
+    runs = table[(table["setting"] == setting) & (table["status"] == "finished")][name].dropna()
+    ax.plot(scale * runs, [row] * len(runs), linestyle="", marker="o", color=f.BLUE, alpha=0.35, markersize=4)
+    for mean in summary[(summary["setting"] == setting) & (summary["metric"] == name)].to_dict("records"):
+        if mean["low"] == mean["low"]:
+            ax.hlines(row, scale * mean["low"], scale * mean["high"], color=f.INK, linewidth=1.6)
+        ax.plot([scale * mean["mean"]], [row], marker="|", markersize=11, markeredgewidth=2, color=f.INK)
+
+
+def draw_profiles(profile: pd.DataFrame) -> Figure:
+    """The held-out profiles, one line per setting."""
+    from vitscope.report import figures as f
+
+    split = "test" if (profile["split"] == "test").any() else profile["split"].iloc[0]
+    rows = profile[profile["split"] == split]
+    token = "class" if (rows["token"] == "class").any() else "mean"
+    settings = list(dict.fromkeys(rows["setting"]))[:MOST_PROFILES]
+    fig, (ax,) = f.new_figure(height=3.2)
+    deepest = int(rows["layer"].max())
+    for setting, style in f.model_styles(settings).items():
+        mine = rows[rows["setting"] == setting]
+        blocks = mine[(mine["point"] == "block") & (mine["token"] == token)].sort_values("layer")
+        f.line_per_block(
+            ax, blocks["layer"], blocks["fuzziness"], low=blocks["low"], high=blocks["high"], style=style, label=setting
+        )
+        for place, part in (
+            (-1, mine[mine["point"] == "pixels"]),
+            (0, mine[(mine["point"] == "embedding") & (mine["token"] == "mean")]),
+        ):
+            open_marker = {"marker": style.marker, "markerfacecolor": "none", "linestyle": ""}
+            ax.plot([place] * len(part), part["fuzziness"], color=style.colour, **open_marker)  # type: ignore[arg-type]
+    f.log_axis(ax)
+    ax.set_xticks([-1, 0, *range(1, deepest)], ["pixels", "embed", *map(str, range(1, deepest))])
+    f.label_axes(ax, x="block", y="separation fuzziness D")
+    f.direct_labels(ax, least=0.1)
+    return fig
+
+
+def _failures(table: pd.DataFrame) -> list[Finding]:
+    failed = table[table["status"] == "failed"].to_dict("records")
+    return [Finding(f"{row['run']} failed: {row['reason']} (log: {row['log']}).", 1.0) for row in failed]
+
+
+def _findings(summary: pd.DataFrame) -> list[Finding]:
+    """The best and the worst setting, with their intervals."""
+    rows = summary[summary["metric"] == "test_accuracy"].sort_values("mean").to_dict("records")
+    if not rows:
+        return []
+    best, worst = rows[-1], rows[0]
+    text = f"{best['setting']}: {percent(best['mean'])} of held-out images right{_interval(best, 100, ' %')}"
+    if len(rows) > 1:
+        apart = "no overlap" if best["low"] > worst["high"] else "the intervals overlap"
+        text = f"best is {text}; last is {worst['setting']} with {percent(worst['mean'])} ({apart})"
+    return [Finding(text + ".", 0.9)]
+
+
+def _interval(row: dict, scale: float, unit: str) -> str:
+    if row["low"] != row["low"]:
+        return ""
+    return (
+        f" (95 % interval {short(scale * row['low'])} to {short(scale * row['high'])}{unit}, {int(row['runs'])} seeds)"
+    )

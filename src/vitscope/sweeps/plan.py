@@ -1,0 +1,182 @@
+"""What a sweep will train: the grid of varied options times the seeds, each a run of its own with its own name."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from vitscope.errors import VitscopeError, suggest
+from vitscope.sweeps.values import coerce, guess
+from vitscope.training.options import TrainOptions
+
+NOT_VARIED = {
+    "out": "every run has a folder of its own",
+    "seed": "give --seeds N",
+    "overwrite": "it belongs to the whole sweep",
+    "progress": "it changes nothing",
+    "model_options": "name one of them, such as model_options.depth=4,7",
+    "optimizer_options": "name one of them, such as optimizer_options.momentum=0,0.9",
+}
+GROUPS = ("model_options", "optimizer_options")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One training of a sweep."""
+
+    name: str  # of its folder
+    settings: Mapping[str, Any]  # {varied option: its value here}
+    options: TrainOptions
+
+    @property
+    def path(self) -> Path:
+        return Path(self.options.out)
+
+
+def parse_vary(words: Sequence[str]) -> dict[str, list[str]]:
+    """['dropout=0.1,0.3', 'attention=softmax|rpc:layers=0,iterations=4'] -> {option: its values as typed}.
+
+    Values are separated by commas, or, where one of them holds a comma, by '|'.
+    """
+    vary: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (name and equals and text):
+            raise VitscopeError(f"--vary {word}: expected NAME=VALUE,VALUE,..., such as dropout=0.1,0.3,0.5.")
+        values = [value.strip() for value in text.split("|" if "|" in text else ",")]
+        twice = [value for value in values if values.count(value) > 1]
+        if twice:
+            raise VitscopeError(f"--vary {word}: the value {twice[0]!r} is there twice.")
+        if name in vary:
+            raise VitscopeError(f"--vary {name} is there twice: give all its values at once, separated by commas.")
+        vary[name] = values
+    return vary
+
+
+def make_plan(
+    options: TrainOptions, vary: Mapping[str, Sequence[Any]], seeds: int, folder: str | Path
+) -> list[PlannedRun]:
+    """Every combination of the values, with the seeds `options.seed`, +1, ...; names and values are checked.
+
+    Values may be text, as typed, or what they mean.
+    """
+    if seeds < 1:
+        raise VitscopeError(f"seeds={seeds} makes no sweep: expected at least 1.")
+    model_names = model_option_names(options) if any("." not in name for name in vary) else []
+    axes = {name: [_value(name, value, model_names) for value in values] for name, values in vary.items()}
+    plan = []
+    for combination in itertools.product(*axes.values()):
+        settings = dict(zip(axes, combination))
+        for seed in range(options.seed, options.seed + seeds):
+            name = run_name(settings, seed)
+            out = (Path(folder) / name).absolute()
+            plan.append(PlannedRun(name, settings, _changed(options, settings, seed=seed, out=str(out))))
+    return plan
+
+
+def check_plan(plan: Sequence[PlannedRun]) -> None:
+    """Build data, model and optimizer of every setting once: what cannot run is refused before anything starts."""
+    from vitscope.training.setup import build_model, build_optimizer, open_data
+
+    data: dict[tuple[Any, ...], Any] = {}
+    checked: list[Mapping[str, Any]] = []
+    for planned in plan:
+        if planned.settings in checked:
+            continue
+        checked.append(planned.settings)
+        o = planned.options
+        try:
+            key = (o.data, str(o.root), o.train_split, o.test_split, o.share, o.batch_size)
+            if key not in data:
+                data[key] = open_data(o).train
+            build_optimizer(o, build_model(o, data[key]).module)
+        except (VitscopeError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+            # timm asserts that heads divide the width, and so on
+            kind = type(error) if isinstance(error, VitscopeError) else VitscopeError
+            where = describe(planned.settings)
+            raise kind(f"{where}: {error}" if where else str(error)) from error
+
+
+def describe(settings: Mapping[str, Any]) -> str:
+    """'dropout=0.1, depth=7'; '' where nothing is varied."""
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def run_name(settings: Mapping[str, Any], seed: int) -> str:
+    """A folder name that people can read: 'dropout-0.1_seed-0'. Values that are no file names get a short hash."""
+    return "_".join([*(f"{name}-{_file_name(str(value))}" for name, value in settings.items()), f"seed-{seed}"])
+
+
+def model_option_names(options: TrainOptions) -> list[str]:
+    """What the model's constructor takes, found by building it without memory."""
+    import torch
+
+    from vitscope.models.creation import OWN, create
+
+    with torch.device("meta"):
+        try:
+            module = create(options.model, **options.model_options)
+        except Exception:  # an unknown model or option is explained where it is opened
+            return []
+    functions: list[Any] = [type(module).__init__]
+    if options.model in OWN:
+        from importlib import import_module
+
+        functions.append(getattr(import_module(OWN[options.model]), options.model))
+    names = {
+        p.name: None
+        for function in functions
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"
+    }
+    return list(names)
+
+
+def _value(name: str, value: Any, model_names: Sequence[str]) -> Any:
+    """The value that is meant, or an error that suggests the nearest name or value."""
+    if name in NOT_VARIED:
+        raise VitscopeError(f"--vary {name}: {name} cannot be varied ({NOT_VARIED[name]}).")
+    hints = get_type_hints(TrainOptions)
+    if name in hints:
+        return coerce(name, value, hints[name])
+    group, _, inner = name.partition(".")
+    if (group in GROUPS and inner) or name in model_names:
+        return guess(value)
+    known = [f.name for f in dataclasses.fields(TrainOptions) if f.name not in NOT_VARIED] + list(model_names)
+    raise VitscopeError(
+        f"--vary {name}: neither `vitscope train` nor the model has an option {name!r}.{suggest(name, known)} "
+        "Options of the model and of the optimizer may also be named model_options.NAME and optimizer_options.NAME."
+    )
+
+
+def _changed(options: TrainOptions, settings: Mapping[str, Any], **others: Any) -> TrainOptions:
+    changes: dict[str, Any] = dict(others)
+    inner: dict[str, dict[str, Any]] = {group: dict(getattr(options, group)) for group in GROUPS}
+    fields = {f.name for f in dataclasses.fields(TrainOptions)}
+    for name, value in settings.items():
+        group, _, key = name.partition(".")
+        if name in fields:
+            changes[name] = value
+        elif key:
+            inner[group][key] = value
+        else:
+            inner["model_options"][name] = value
+    try:
+        return replace(options, **{**changes, **inner})
+    except VitscopeError as error:
+        raise VitscopeError(f"{describe(settings)}: {error}") from error
+
+
+def _file_name(text: str) -> str:
+    safe = re.sub(r"[^A-Za-z0-9.+]+", "-", text).strip("-") or "none"
+    if safe == text and len(safe) <= 40:
+        return safe
+    return f"{safe[:32]}-{hashlib.blake2b(text.encode(), digest_size=3).hexdigest()}"

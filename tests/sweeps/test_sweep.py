@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from vitscope.errors import RunError, VitscopeError
+from vitscope.report import build_report
+from vitscope.runs import Run
+from vitscope.sweeps import sweep
+from vitscope.sweeps.job import Job
+from vitscope.sweeps.sweep import failed_runs
+
+
+def test_runs_are_normal_runs_and_their_averages_are_in_the_tables(finished_sweep):
+    run = finished_sweep
+    table = run.table("sweep_runs")
+    assert (run.status, list(table["status"])) == ("finished", ["finished"] * 4)
+    for row in table.to_dict("records"):
+        own = Run.open(run.path / "runs" / row["run"])
+        assert (own.kind, own.status) == ("train", "finished")
+        assert own.config["options"]["lr"] == float(row["option.lr"])
+        assert own.config["options"]["seed"] == row["seed"]
+        assert row["test_accuracy"] == own.table("training")["test_accuracy"].iloc[-1]
+        probe = own.table("probe_separation")
+        last = probe[(probe["epoch"] == 1) & (probe["point"] == "block") & (probe["token"] == "class")]
+        assert row["last_fuzziness"] == last["fuzziness"].iloc[-1]
+    summary = run.table("sweep_summary").set_index(["setting", "metric"])
+    mine = table[table["setting"] == "lr=0.001"]
+    assert summary.loc[("lr=0.001", "test_accuracy"), "mean"] == pytest.approx(mine["test_accuracy"].mean())
+    profile = run.table("sweep_profile")
+    assert set(profile["setting"]) == {"lr=0.001", "lr=0.01"}
+    assert (profile["runs"] == 2).all()
+
+
+def test_a_failed_run_is_told_with_its_log_and_tried_again(tiny, here, monkeypatch):
+    works, broken = Job.__call__, [True]
+
+    def call(self):
+        if broken[0] and self.options.seed == 0:
+            raise VitscopeError("the disk of seed 0 is full")
+        return works(self)
+
+    monkeypatch.setattr(Job, "__call__", call)
+    run = sweep(tiny(), {}, seeds=2, cluster="local")
+    table = run.table("sweep_runs").set_index("seed")
+    assert list(table["status"]) == ["failed", "finished"]
+    assert "the disk of seed 0 is full" in table.loc[0, "reason"]
+    assert "the disk of seed 0 is full" in (run.path / table.loc[0, "log"]).read_text()
+    assert run.status == "unfinished"
+    assert len(failed_runs(run)) == 1
+    broken[0] = False
+    again = sweep(tiny(), {}, seeds=2, cluster="local")
+    assert (again.status, failed_runs(again)) == ("finished", [])
+    assert [job.options.seed for job in here[-1].submitted] == [0], "only what was missing"
+
+
+def test_a_finished_sweep_computes_nothing_and_can_be_extended(tiny, here):
+    first = sweep(tiny(), {"lr": ["1e-3"]}, seeds=1, cluster="local")
+    before = (first.tables_dir / "sweep_runs.csv").read_bytes()
+    again = sweep(tiny(), {"lr": ["1e-3"]}, seeds=1, cluster="local")
+    assert len(here) == 1
+    assert (again.tables_dir / "sweep_runs.csv").read_bytes() == before
+    more = sweep(tiny(), {"lr": ["1e-3", "2e-3"]}, seeds=1, cluster="local")
+    assert len(more.table("sweep_runs")) == 2
+    assert [job.options.lr for job in here[-1].submitted] == [2e-3]
+    assert Run.open(more.path).config["vary"] == {"lr": ["1e-3", "2e-3"]}
+
+
+def test_other_options_in_the_same_folder_are_refused(tiny, here):
+    sweep(tiny(), {}, seeds=1, cluster="local")
+    with pytest.raises(RunError, match=r"options\.batch_size: 64 -> 32"):
+        sweep(tiny(batch_size=32), {}, seeds=1, cluster="local")
+
+
+def test_the_page_of_a_sweep_is_drawn_from_its_tables(finished_sweep):
+    page = build_report(finished_sweep.path, strict=True).read_text()
+    assert 'id="sweep"' in page
+    assert "Best is lr=" in page
+    for name in ("sweep-profile.svg", "sweep-quantities.svg"):
+        assert (finished_sweep.figures_dir / name).exists()
