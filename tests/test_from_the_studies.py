@@ -1,0 +1,54 @@
+"""docs/from-the-studies.md: every command that it prints exists and takes the options that it is given."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from vitscope.cli import run
+from vitscope.runs.request import AnalyzeOptions
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "from-the-studies.md"
+SCRIPTS = (
+    "Reconstruction/main_train.py", "eigenvalues.py", "norms.py", "gamma.py", "value_vectors.py",
+    "nlp_value_vectors.py", "nlp_norms.py", "Robust/main_train.py", "Scaled_Attention/main_train.py",
+    "Robust/eval_OOD.py", "Attack/main.py", "extractor.py", "perturbation/attn_perturbation.py",
+    "perturbation/tokens_perturbation.py", "memories.py", "linear_probing/prober.py", "main.py",
+)  # fmt: skip
+
+
+def commands() -> list[str]:
+    """Lines that begin with vitscope or torchrun in indented blocks, continued after a backslash."""
+    text = re.sub(r"\\\n\s+", " ", PAGE.read_text())
+    return [line.strip() for line in text.splitlines() if re.match(r"    (vitscope|torchrun) ", line)]
+
+
+class Reached(Exception):
+    """The command was understood; what follows would need models and data."""
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_printed_command_is_understood_to_the_last_option(command, monkeypatch):
+    words = shlex.split(command)
+    words = words[words.index("vitscope") + 1 :]
+
+    def stop(self, *_, **__):
+        if isinstance(self, AnalyzeOptions):
+            self.analyses()  # names and options of analyses
+        raise Reached
+
+    monkeypatch.setattr(AnalyzeOptions, "run", stop)
+    monkeypatch.setattr("vitscope.robustness.request.AttackRequest.run", stop)
+    monkeypatch.setattr("vitscope.cli.train.train", stop)
+    if words[0] == "sweep":
+        monkeypatch.setattr("vitscope.sweeps.sweep", stop)
+    with pytest.raises(Reached):
+        run(words)
+
+
+def test_every_script_of_the_studies_has_its_place():
+    text = PAGE.read_text()
+    assert [script for script in SCRIPTS if f"`{script}`" not in text] == []
