@@ -78,6 +78,14 @@ def test_order_processes_and_workers_do_not_change_a_pixel(shifted):
     assert all(torch.equal(other[i], whole[i]) for i in whole)
 
 
+def test_the_data_can_be_sent_to_workers_that_are_not_forked(shifted):
+    import pickle
+
+    copy = pickle.loads(pickle.dumps(shifted))
+    assert copy.paths[-1] == shifted.paths[-1]
+    assert torch.equal(next(iter(copy.batches(RGB, 4))).images, next(iter(shifted.batches(RGB, 4))).images)
+
+
 def test_the_global_generators_are_left_as_they_were(shifted):
     np.random.seed(1), torch.manual_seed(1)
     before = np.random.get_state()[1].copy(), torch.get_rng_state()
