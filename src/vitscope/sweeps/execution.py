@@ -18,6 +18,7 @@ from vitscope.sweeps.plan import PlannedRun
 
 LOOK = {"local": 0.2, "slurm": 2.0}  # seconds between two looks at the jobs
 LOCAL_MINUTES = 10 * 365 * 24 * 60  # submitit wants a limit; on this machine there is none
+GRACE, MISSING = 30.0, "_vitscope_missing_since"  # seconds that a job may be in neither the queue nor done
 SLURM_MINUTES = 24 * 60  # `--slurm time=MINUTES` changes it; at its end a job is handed in again and goes on
 
 
@@ -144,7 +145,7 @@ def _queue() -> set[str]:
     """Ids of the jobs that SLURM still knows as waiting or running. (sacct wants accounting, which not all have.)"""
     try:
         answer = subprocess.run(
-            ["squeue", "--noheader", "--array", "--format=%A %F_%a"], capture_output=True, text=True, timeout=60
+            ["squeue", "--noheader", "--array", "--format=%A %F_%K"], capture_output=True, text=True, timeout=60
         )
     except (OSError, subprocess.TimeoutExpired):
         return {"?"}
@@ -156,13 +157,11 @@ def _done(job: Any, queued: set[str] | None) -> bool:
         return bool(job.done())
     if job.paths.result_pickle.exists():
         return True
-    return "?" not in queued and job.job_id not in queued and not _just_handed_in(job)
-
-
-def _just_handed_in(job: Any) -> bool:
-    """Between sbatch and squeue, and between a job's end and its result on a shared disk, a moment may pass."""
-    first = job.__dict__.setdefault("_vitscope_missing_since", time.monotonic())
-    return time.monotonic() - first < 20
+    if "?" in queued or job.job_id in queued:
+        job.__dict__.pop(MISSING, None)
+        return False
+    # between sbatch and squeue, and between a job's end and its result on a shared disk, some time may pass
+    return time.monotonic() - job.__dict__.setdefault(MISSING, time.monotonic()) > GRACE
 
 
 def _failure(job: Any) -> Failure:
