@@ -175,9 +175,8 @@ def _rows(means: Mapping[str, pd.DataFrame]) -> list[tuple[str, dict[Any, Any]]]
 def _how(table: pd.DataFrame) -> str:
     """How corrupted pictures were made, as the table states it."""
     corrupted = table[table["corruption"] != "none"]
-    return "; ".join(
-        f"{SOURCES.get(s, s)}: {p}" for s, p in dict(zip(corrupted["set"], corrupted["preparation"])).items()
-    )
+    made = dict(zip(corrupted["set"], corrupted["preparation"]))
+    return "; ".join(f"{SOURCES.get(source, source)}, preparation: {how}" for source, how in made.items())
 
 
 def _finding(label: str, row: Mapping[Any, Any], errors: pd.DataFrame, several: bool) -> Finding:
