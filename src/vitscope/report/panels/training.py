@@ -141,7 +141,8 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
 
     styles = f.model_styles(labels)
     many = len(curves) > MANY
-    fig, axes = f.new_figure(height=2.7 + (0.17 * -(-len(curves) // 2) + 0.5 if many else 0), columns=2, share_y=False)
+    columns = 2 if max(len(curve.name) for curve in curves) <= 36 else 1  # of the legend, where curves are many
+    fig, axes = f.new_figure(height=2.7 + (0.18 * -(-len(curves) // columns) if many else 0), columns=2, share_y=False)
     for ax, quantity, unit in zip(axes, ("loss", "accuracy"), ("cross-entropy (nats)", "accuracy (%)")):
         for curve in curves:
             style = styles[curve.name]
@@ -164,7 +165,7 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
     axes[0].set_ylim(bottom=0 if not many else None)
     axes[1].set_ylim(top=min(100.0, axes[1].get_ylim()[1]))
     if many:  # names of settings are long: under the figure there is room for them
-        fig.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        fig.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     else:
         f.direct_labels(axes[1])
     return fig
