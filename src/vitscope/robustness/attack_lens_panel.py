@@ -78,12 +78,12 @@ def draw_decision(tables: Mapping[str, pd.DataFrame]) -> Figure:
     for i, (label, table) in enumerate(tables.items()):
         row = axes[columns * i : columns * (i + 1)]
         blocks, last = int(table["block"].max()) + 1, i == len(tables) - 1
-        before = who(f.ellipsis(label), len(tables) > 1)
+        title = f.ellipsis(label) if len(tables) > 1 else ""
         if reads and "right_clean" in table.columns:
             _answers(row[0], table)
             row[0].set_ylim(0, 100)
             _lost(row[1], table)
-            f.label_axes(row[0], y=f"{before}right if read here (%)")
+            f.label_axes(row[0], y="right if read here (%)", title=title)
             f.label_axes(row[1], y="fooled images, lost by here (%)")
             row[1].set_ylim(0, 100)
         _each(row[-1], table, "attention_moved")
@@ -93,6 +93,7 @@ def draw_decision(tables: Mapping[str, pd.DataFrame]) -> Figure:
         for ax in row:
             f.block_axis(ax, blocks, "block" if last else "")
             few_ticks(ax)
+    _same_height(axes, columns)
     _legend(fig, [str(a) for t in tables.values() for a in t["attack"]])
     return fig
 
@@ -116,10 +117,11 @@ def draw_tokens(shapes: Mapping[str, dict[str, pd.DataFrame]]) -> Figure:
                 style = INK if attack == CLEAN else attack_style(str(attack))
                 f.line_per_block(ax, part["block"], part["mean"], style=style, label="_")
                 drawn.append(str(attack))
-            before = who(f.ellipsis(label), len(shapes) > 1) if j == 0 else ""
+            title = f.ellipsis(label) if j == 0 and len(shapes) > 1 else ""
             f.block_axis(ax, int(table["block"].max()) + 1, "block" if i == len(shapes) - 1 else "")
             few_ticks(ax)
-            f.label_axes(ax, y=f"{before}{name}")
+            f.label_axes(ax, y=name, title=title)
+    _same_height(axes, len(names))
     _legend(fig, drawn)
     return fig
 
@@ -147,6 +149,15 @@ def _each(ax: Axes, table: pd.DataFrame, column: str) -> None:
         low, high = part[f"{column}_low"], part[f"{column}_high"]
         style = attack_style(str(attack))
         f.line_per_block(ax, part["block"], part[column], style=style, label="_", low=low, high=high)
+
+
+def _same_height(axes: list[Axes], columns: int) -> None:
+    """The models of a column share its y-axis: they are there to be compared."""
+    for j in range(columns):
+        column = [ax for ax in axes[j::columns] if ax.get_visible()]
+        limits = [ax.get_ylim() for ax in column]
+        for ax in column:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
 
 
 def _legend(fig: Figure, attacks: list[str]) -> None:

@@ -132,13 +132,14 @@ def _scale(rows: pd.DataFrame) -> float:
 def _finish(ax: Axes, tables: Mapping[str, pd.DataFrame], attack: str = "") -> None:
     norms = {str(t["norm"].iloc[0]) for t in tables.values()}
     norm = norms.pop() if len(norms) == 1 else ""
-    unit = " (1/255 of the range)" if norm == "linf" else ""
+    unit = " (1/255)" if norm == "linf" else ""
     ax.set_ylim(0, 100)
     ax.set_xlim(left=0)
     budgets = sorted({_scale(t) * e for t in tables.values() for e in t["epsilon"]} | {0.0})
     if len(budgets) <= 9:
         ax.set_xticks(budgets, [f"{x:.4g}" for x in budgets])
-    f.label_axes(ax, x=f"{NORMS.get(norm, 'budget')}{unit}", y=f"{attack}: accuracy (%)" if attack else "accuracy (%)")
+    what = NORMS.get(norm, "budget") if not attack else f"{norm.title()} budget".strip()  # a third of a page is narrow
+    f.label_axes(ax, x=f"{what}{unit}", y=f"{attack}: accuracy (%)" if attack else "accuracy (%)")
 
 
 def _about(tables: Mapping[str, pd.DataFrame]) -> str:
