@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vitscope.runs import AnalyzeOptions as AnalyzeOptions
     from vitscope.runs import Run as Run
     from vitscope.runs import rerun as rerun
+    from vitscope.sweeps import sweep as sweep
     from vitscope.training import TrainOptions as TrainOptions
     from vitscope.training import train as train
 
@@ -55,6 +56,7 @@ _HOME = {
     "Run": "vitscope.runs",
     "AnalyzeOptions": "vitscope.runs",
     "rerun": "vitscope.runs",
+    "sweep": "vitscope.sweeps",
     "build_report": "vitscope.report",
     "attack": "vitscope.robustness",
     "demo": "vitscope.demonstration",

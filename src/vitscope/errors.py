@@ -22,6 +22,10 @@ class DataError(VitscopeError):
     """A dataset, an image or a mask that cannot be used."""
 
 
+class UnsuitableDataError(DataError):
+    """Data that one analysis cannot use (one image per class) while others can."""
+
+
 class RunError(VitscopeError):
     """A run folder that is locked, of another configuration, or broken."""
 

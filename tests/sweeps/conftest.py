@@ -17,6 +17,7 @@ from vitscope.training import TrainOptions, recipe_options
 TINY = {
     "share": 0.025,
     "epochs": 1,
+    "batch_size": 64,
     "model_options": {"depth": 3, "embed_dim": 16, "num_heads": 2, "patch_size": 14},
     "probe_images": 60,
     "probe_splits": ("test",),

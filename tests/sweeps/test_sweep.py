@@ -7,7 +7,7 @@ from vitscope.report import build_report
 from vitscope.runs import Run
 from vitscope.sweeps import sweep
 from vitscope.sweeps.job import Job
-from vitscope.sweeps.sweep import failed_runs
+from vitscope.sweeps.sweeping import failed_runs
 
 
 def test_runs_are_normal_runs_and_their_averages_are_in_the_tables(finished_sweep):

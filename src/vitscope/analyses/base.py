@@ -74,6 +74,9 @@ class Analysis:
     def start(self, model: Model) -> None:
         """Allocate `self.sums` for this model. Raise VitscopeError if the model cannot be analysed."""
 
+    def check_data(self, data: ImageData) -> None:
+        """Raise UnsuitableDataError if these images cannot be analysed. Called after `start`, before a run begins."""
+
     def prepare(self, data: ImageData, model: Model) -> None:
         """Called once by the engine before the first batch, for what must be known of the data beforehand.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
-from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
+from vitscope.errors import DataError, UnsuitableDataError, UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData
@@ -68,7 +68,8 @@ def start_analyses(
             analysis.start(model)
             if analysis.uses_labels:
                 check_classes(model, data)
-        except (UnsupportedModelError, UnlabelledError) as error:
+            analysis.check_data(data)
+        except (UnsupportedModelError, UnlabelledError, UnsuitableDataError) as error:
             if explicit:
                 raise
             remarks.append(f"Analysis {analysis.name!r} was left out: {error}")

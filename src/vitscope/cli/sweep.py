@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     words = parse_with_config(Words, "sweep", arguments, EXAMPLES, _recipe)
     from vitscope.cli.results import show
     from vitscope.sweeps import parse_vary, sweep
-    from vitscope.sweeps.sweep import failed_runs
+    from vitscope.sweeps.sweeping import failed_runs
 
     given = {f.name: getattr(words, f.name) for f in fields(TrainOptions)}
     options = TrainOptions(**{**given, "workers": words.loaders})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitscope.analyses.separation.profile import block_fits, read_token, spikes
+from vitscope.analyses.separation.profile import block_fits, epoch_fits, read_token, spikes
 from vitscope.runs import Run
 from vitscope.sweeps.execution import Failure, finished
 from vitscope.sweeps.plan import PlannedRun, describe
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 PROBE = "probe_separation"
 # Averaged over seeds. Quantities that multiply (ratios, rates, fuzziness) are averaged as logarithms.
-LINEAR = ("test_accuracy", "train_accuracy", "test_loss", "train_loss")
-GEOMETRIC = ("last_fuzziness", "over_pixels", "over_embedding", "fall", "rate")
+SCORES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss")
+LINEAR = (*SCORES, "rate_r2", "exponential_r2")
+GEOMETRIC = ("last_fuzziness", "over_pixels", "over_embedding", "fall", "rate", "decay", "epoch_rate")
 METRICS = (*LINEAR, *GEOMETRIC)
+CURVES = ("best_curve", "best_epoch_curve")  # with the lowest AICc
 ALL = "all runs"  # the setting where nothing is varied
 
 
@@ -53,14 +55,14 @@ def sweep_tables(plan: Sequence[PlannedRun], failures: Mapping[str, Failure]) ->
         elif finished(planned):
             run = Run.open(planned.path)
             profile = last_profiles(run)
-            row |= {"status": "finished", **scores(run), **shape(profile)}
+            row |= {"status": "finished", **scores(run), **shape(profile), **learning(run)}
             if profile is not None:
                 profiles.append(profile.assign(setting=row["setting"], **_cells(planned.settings)))
         rows.append(row)
-    runs = pd.DataFrame(rows)
-    for column in ("epochs", "spike_place", *METRICS):
-        if column not in runs:
-            runs[column] = math.nan
+    first = ["setting", *_names(plan), "seed", "run", "status", "reason", "log"]
+    runs = pd.DataFrame(rows, columns=[*first, "epochs", *METRICS, "spike_place", *CURVES])
+    for column in CURVES:
+        runs[column] = [value if isinstance(value, str) else "" for value in runs[column]]
     tables = {"sweep_runs": runs, "sweep_summary": _summary(runs, plan)}
     if profiles:
         tables["sweep_profile"] = _profiles(pd.concat(profiles, ignore_index=True), plan)
@@ -73,7 +75,7 @@ def scores(run: Run) -> dict[str, float]:
     if table is None or not len(table):
         return {}
     last = table.to_dict("records")[-1]
-    return {"epochs": last["epoch"], **{name: last[name] for name in LINEAR}}
+    return {"epochs": last["epoch"], **{name: last[name] for name in SCORES}}
 
 
 def last_profiles(run: Run) -> pd.DataFrame | None:
@@ -82,7 +84,7 @@ def last_profiles(run: Run) -> pd.DataFrame | None:
     return None if probe is None else probe[probe["epoch"] == probe["epoch"].max()]
 
 
-def shape(profile: pd.DataFrame | None) -> dict[str, float]:
+def shape(profile: pd.DataFrame | None) -> dict[str, Any]:
     """Spike, fall and rate of the held-out profile, for the token that the head reads."""
     if profile is None:
         return {}
@@ -93,11 +95,33 @@ def shape(profile: pd.DataFrame | None) -> dict[str, float]:
     spike = found[found["token"] == token].to_dict("records")
     if not spike:
         return {}
-    values = {name: spike[0][name] for name in ("over_pixels", "over_embedding", "fall")}
+    values: dict[str, Any] = {name: spike[0][name] for name in ("over_pixels", "over_embedding", "fall")}
     values |= {"last_fuzziness": spike[0]["last"], "spike_place": spike[0]["place"]}
-    fits = block_fits(table)
-    law = fits[(fits["token"] == token) & (fits["curve"] == "log_linear")]
-    return values | ({"rate": float(law["rho"].iloc[0])} if len(law) else {})
+    return values | _fitted(block_fits(table), token, {"rate": "rho", "rate_r2": "r2"}, "best_curve")
+
+
+def learning(run: Run) -> dict[str, Any]:
+    """How the last block's held-out fuzziness fell with the epochs."""
+    probe = run.table(PROBE)
+    if probe is None:
+        return {}
+    fits = epoch_fits(probe)
+    held_out = fits[fits["split"] == ("test" if (fits["split"] == "test").any() else "train")]
+    return _fitted(held_out, read_token(probe), {"epoch_rate": "rho"}, "best_epoch_curve")
+
+
+def _fitted(fits: pd.DataFrame, token: str, law: Mapping[str, str], best: str) -> dict[str, Any]:
+    """Numbers of the log-linear law, of the published curve over blocks, and which curve has the lowest AICc."""
+    rows = fits[fits["token"] == token].to_dict("records")
+    values: dict[str, Any] = {}
+    for row in rows:
+        if row["curve"] == "log_linear":
+            values |= {name: row[column] for name, column in law.items()}
+        if (row["curve"], row["errors"], row["over"]) == ("exponential", "D", "blocks"):
+            values |= {"decay": row["b"], "exponential_r2": row["r2"]}
+        if row["delta"] == 0:
+            values[best] = f"{row['curve']} ({row['errors']})"
+    return values
 
 
 def _summary(runs: pd.DataFrame, plan: Sequence[PlannedRun]) -> pd.DataFrame:

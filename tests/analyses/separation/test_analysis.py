@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitscope.analyses import create_analysis
 from vitscope.analyses.separation import Separation, fuzziness, pixel_fuzziness
 from vitscope.analyses.separation.definition import fuzziness_from_moments, image_weights
 from vitscope.data import load_data
@@ -217,3 +218,21 @@ def test_measuring_without_the_class_sizes_says_what_to_call(model, digits):
 
     with pytest.raises(VitscopeError, match=r"call prepare\(data, model\)"):
         measure(model, digits.batches(model.preprocess, 64), [Separation()])
+
+
+def test_by_default_data_that_separation_cannot_use_leaves_it_out(model, digits):
+    from vitscope.analyses.selection import start_analyses
+
+    first = {label: i for i, label in reversed(list(enumerate(digits.labels)))}
+    one_each = picked(digits, lambda i, label: first[label] == i)
+    running, remarks = start_analyses([Separation(), create_analysis("accuracy")], model, one_each, explicit=False)
+    assert [analysis.name for analysis in running] == ["accuracy"]
+    assert "'separation' was left out" in remarks[0]
+    with pytest.raises(DataError, match="one each"):
+        start_analyses([Separation()], model, one_each, explicit=True)
+
+
+def test_sums_that_would_fill_the_memory_are_refused(model, monkeypatch):
+    monkeypatch.setattr("vitscope.analyses.separation.analysis.MOST_BYTES", 1000)
+    with pytest.raises(VitscopeError, match=r"10 classes x 24 dimensions .* GiB"):
+        Separation().start(model)

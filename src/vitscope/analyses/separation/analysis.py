@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
+MOST_BYTES = 2 << 30  # what the sums may take
 MOST_PIXEL_NUMBERS = 4_000_000  # classes x pixels up to which the raw pixels are measured
 
 
@@ -51,6 +52,10 @@ class Separation(Analysis):
 
     def needs(self, model: Model) -> Sequence[str]:
         return ["blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"]
+
+    def check_data(self, data: ImageData) -> None:
+        labels = torch.tensor(data.labels)
+        check_sizes(torch.bincount(labels[labels >= 0]))
 
     def prepare(self, data: ImageData, model: Model) -> None:
         """Class sizes, and the pixels in two passes over the images, without the model."""
@@ -83,6 +88,13 @@ class Separation(Analysis):
         self._tokens = {"class": slice(0, 1)} if layout.class_tokens else {}
         self._tokens["mean"] = slice(layout.prefix_tokens, layout.tokens)
         self._blocks = layout.blocks
+        needed = 8 * (len(self._tokens) * (self._blocks + 1) * layout.width * (k + layout.width) + 2 * k * k)
+        if needed > MOST_BYTES:
+            raise UnsupportedModelError(
+                f"separation keeps the class means and second moments of every point: {k} classes x {layout.width} "
+                f"dimensions would take {needed / 2**30:.1f} GiB (at most {MOST_BYTES >> 30} are allowed). Choose a "
+                "narrower model, or data with fewer classes."
+            )
         self.sums = {"counts": zeros(k, dtype=torch.int64)}
         for place in ["embedding", *(f"block{i}" for i in range(layout.blocks))]:
             for token in self._tokens:

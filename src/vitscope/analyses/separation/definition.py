@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from vitscope.errors import DataError, VitscopeError
+from vitscope.errors import UnsuitableDataError, VitscopeError
 
 Averaging = Literal["class", "samples"]
 CUTOFF = 1e-10  # of SSB's largest eigenvalue: the pseudo-inverse drops smaller ones, as the published program does
@@ -51,9 +51,9 @@ def check_sizes(counts: Tensor) -> int:
     """How many classes have images. Refused: fewer than two, or no class with two images."""
     present = int((counts > 0).sum())
     if present < 2:
-        raise DataError(f"separation needs images of two classes or more; here {present} class(es) have any.")
+        raise UnsuitableDataError(f"separation needs images of two classes or more; here {present} class(es) have any.")
     if int(counts.max()) < 2:
-        raise DataError(
+        raise UnsuitableDataError(
             f"separation needs two images of a class to see how far they scatter; here {present} classes have one "
             "each. Choose more images (--images, --per-class)."
         )

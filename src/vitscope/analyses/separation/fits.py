@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 LEAST = 1e-9  # relative error below which a fit counts as exact: rounding must not decide between two exact ones
-STEEPEST, FLATTEST = 20.0, 0.02  # b times the range of x: beyond, the curve is a step or a straight line
+STEEPEST, FLATTEST = 50.0, 0.02  # b times the range of x: beyond, the curve is a step or a straight line
 NAN = float("nan")
 
 
@@ -113,10 +113,12 @@ def fit_exponential(x: NDArray[np.float64], d: NDArray[np.float64]) -> Fit:
 
     span = float(x.max() - x.min())
 
-    def linear(log_b: float) -> tuple[NDArray[np.float64], float]:
-        basis = np.column_stack([np.exp(-np.exp(log_b) * (x - x.min())), np.ones_like(x)])
-        solution = np.linalg.lstsq(basis, d, rcond=None)[0]
-        return solution, float(((basis @ solution - d) ** 2).sum())
+    def linear(log_b: float) -> tuple[tuple[float, float], float]:
+        z = np.exp(-np.exp(log_b) * (x - x.min()))
+        z_mean, d_mean = z.mean(), d.mean()
+        a = float((z - z_mean) @ (d - d_mean) / ((z - z_mean) @ (z - z_mean)))
+        c = float(d_mean - a * z_mean)
+        return (a, c), float(((a * z + c - d) ** 2).sum())
 
     grid = np.log(np.geomspace(FLATTEST, STEEPEST, 60) / span)
     best = int(np.argmin([linear(v)[1] for v in grid]))
@@ -141,13 +143,16 @@ def fit_exponential_of_log(x: NDArray[np.float64], d: NDArray[np.float64]) -> Fi
     def curve(p: NDArray[np.float64]) -> NDArray[np.float64]:  # (log a at the first x, log b, log c)
         return np.logaddexp(p[0] - np.exp(p[1]) * (x - x.min()), p[2])
 
+    def slopes(p: NDArray[np.float64]) -> NDArray[np.float64]:  # (n, 3) derivatives of the curve
+        rate = np.exp(p[1])
+        share = 1 / (1 + np.exp(np.clip(p[2] - p[0] + rate * (x - x.min()), -500, 500)))  # of the exponential in D
+        return np.column_stack([share, -share * rate * (x - x.min()), 1 - share])
+
     limits = ([-50, math.log(FLATTEST / span), -50 + math.log(lowest)], [50, math.log(STEEPEST / span), y.max()])
-    starts = [
-        np.clip([y[0], math.log(rate / span), math.log(floor * lowest)], *limits)
-        for rate in (0.5, 4)
-        for floor in (1e-6, 0.9)
-    ]
-    tries = [least_squares(lambda p: curve(p) - y, start, bounds=limits) for start in starts]
+    first = fit_exponential(x, d)  # least squares on D, and a geometric fall that is slow or fast
+    begin = [(first.a * math.exp(-first.b * x.min()), first.b, first.c), (d[0], 0.5 / span, 0.0), (d[0], 4 / span, 0.0)]
+    starts = [np.clip(np.log(np.maximum(p, 1e-6 * lowest)), *limits) for p in begin]
+    tries = [least_squares(lambda p: curve(p) - y, start, slopes, bounds=limits, max_nfev=200) for start in starts]
     p = min(tries, key=lambda t: t.cost).x
     b, total = math.exp(p[1]), float(((y - y.mean()) ** 2).sum())
     squares = float(((curve(p) - y) ** 2).sum())
