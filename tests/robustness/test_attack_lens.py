@@ -32,10 +32,11 @@ def data():
     return load_data("mnist5k", "test", images=48, masks=False)
 
 
-@pytest.fixture
-def run(model, data, tmp_path):
+@pytest.fixture(scope="module")
+def run(make_model, data, tmp_path_factory):
     how = {"progress": False, "report": False, "batch_size": 20}
-    return vitscope.attack(model, data, ["fgsm"], "12/255", tmp_path / "run", lens=True, **how)
+    out = tmp_path_factory.mktemp("lens") / "run"
+    return vitscope.attack(make_model(), data, ["fgsm"], "12/255", out, lens=True, **how)
 
 
 def test_the_table_is_what_a_cache_of_both_versions_says(model, data, run):

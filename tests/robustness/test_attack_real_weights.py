@@ -16,7 +16,7 @@ def setting(shared):
     model = open_model(
         "vit_tiny_patch16_224.augreg_in21k_ft_in1k", shared / "weights" / "vit_tiny_patch16_224.safetensors"
     )
-    (batch,) = load_data(shared / "data" / "imagenet", "val", images=8).batches(model.preprocess, 8)
+    (batch,) = load_data(shared / "data" / "imagenet", "val", images=6).batches(model.preprocess, 6)
     return model, pixels_of(batch.images, model.preprocess), batch.labels
 
 
@@ -30,19 +30,19 @@ def test_one_255th_of_a_pixel_takes_most_answers_away_and_noise_does_not(setting
     clean = right(model, images, labels)
     fgsm = right(model, perturb(model, images, labels, "fgsm", "1/255"), labels)
     noise = right(model, perturb(model, images, labels, "noise", "1/255"), labels)
-    assert clean.sum() >= 4
+    assert clean.sum() >= 3
     assert fgsm.sum() <= clean.sum() / 2
     assert noise.sum() >= clean.sum() - 2
 
 
-def test_foolbox_finds_the_same_pictures_after_three_steps(setting):
+def test_foolbox_finds_the_same_pictures_after_two_steps(setting):
     foolbox = pytest.importorskip("foolbox", reason="the oracle foolbox is not installed: pip install 'vitscope[test]'")
     model, images, labels = setting
     values = {"mean": model.preprocess.mean, "std": model.preprocess.std, "axis": -3}
     wrapped = foolbox.PyTorchModel(model.module, bounds=(0, 1), preprocessing=values)
-    theirs = foolbox.attacks.LinfPGD(steps=3, rel_stepsize=1 / 3, random_start=False)
+    theirs = foolbox.attacks.LinfPGD(steps=2, rel_stepsize=0.5, random_start=False)
     expected = theirs.run(wrapped, images, foolbox.criteria.Misclassification(labels), epsilon=2 / 255)
-    options = {"steps": 3, "step": 1 / 3, "random_start": False}
+    options = {"steps": 2, "step": 0.5, "random_start": False}
     ours = perturb(model, images, labels, "pgd", "2/255", **options)
     assert ((ours - expected).abs() < 1e-5).double().mean() > 0.999
     same = right(model, ours, labels) == right(model, expected, labels)

@@ -91,7 +91,7 @@ def test_cumulative_mode_agrees_and_attacks_fewer(model, data, tmp_path):
 
 def test_the_same_seed_gives_the_same_tables_whatever_the_batch_size(model, data, tmp_path):
     runs = [
-        vitscope.attack(model, data, ["pgd"], EPS, tmp_path / str(i), steps=4, batch_size=size, seed=0, **QUIET)
+        vitscope.attack(model, data, ["pgd"], EPS[1:2], tmp_path / str(i), steps=4, batch_size=size, seed=0, **QUIET)
         for i, size in enumerate((64, 64, 16))
     ]
     one, two, three = (run.table("attack_images") for run in runs)
@@ -106,7 +106,7 @@ def test_every_attacks_every_fifth_image_only(model, data, tmp_path):
 
 
 def test_the_published_protocol_says_so_in_every_row_and_differs(model, data, tmp_path):
-    run = vitscope.attack(model, data, ["fgsm", "pgd"], EPS, tmp_path / "run", protocol="published", **QUIET)
+    run = vitscope.attack(model, data, ["fgsm", "pgd"], EPS[:1], tmp_path / "run", protocol="published", **QUIET)
     table = run.table("attack")
     assert table["protocol"].str.startswith("PUBLISHED PROTOCOL").all()
     assert run.table("attack_images")["protocol"].str.startswith("PUBLISHED PROTOCOL").all()
@@ -137,7 +137,7 @@ def test_published_fgsm_is_one_step_along_the_sign_in_normalised_space(model, da
 def test_several_models_make_one_report_with_curves_gallery_and_lens(model, data, tmp_path):
     twin = vitscope.open_model("vit_tiny_patch16_224", "random", seed=3, **model.source["options"])
     runs = vitscope.attack(
-        [model, twin], data, ["noise", "fgsm", "pgd"], EPS[:2], tmp_path, steps=3, lens=True, progress=False, gallery=4
+        [model, twin], data, ["noise", "pgd"], EPS[:2], tmp_path, steps=2, lens=True, progress=False, gallery=4, every=2
     )
     assert [run.label for run in runs] == ["vit_tiny_patch16_224", "vit_tiny_patch16_224 (2)"]
     page = (tmp_path / "report.html").read_text()
