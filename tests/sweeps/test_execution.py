@@ -13,7 +13,8 @@ from vitscope.errors import VitscopeError
 from vitscope.sweeps import execution, sweep
 
 WORDS = [
-    "--recipe", "quick", "--share", "0.025", "--epochs", "3", "--batch-size", "64", "--probe-images", "60", "--probe-splits", "test",
+    "--recipe", "quick", "--share", "0.025", "--epochs", "3", "--batch-size", "64",
+    "--probe-images", "60", "--probe-splits", "test",
     "--model-options", "depth=3", "embed_dim=16", "num_heads=2", "patch_size=14", "--vary", "smoothing=0,0.1",
     "--seeds", "1", "--threads", "1", "--cluster", "local", "--no-progress", "--probe", "accuracy",
 ]  # fmt: skip
