@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from vitscope import open_model
 from vitscope.data import load_data
 from vitscope.data.randomness import permutation
-from vitscope.errors import DataError, NumericalError, RunError, VitscopeError
+from vitscope.errors import DataError, NumericalError, RunError, VitscopeError, WeightsError
 from vitscope.training import TrainOptions, loop, train
 from vitscope.training.checkpoint import LAST, load_checkpoint
 
@@ -147,6 +147,11 @@ def test_another_configuration_is_refused_with_the_difference(tiny: Tiny) -> Non
         ({"optimizer": "adamv"}, VitscopeError, "Did you mean adam"),
         ({"data": "mnist5q"}, DataError, "Did you mean mnist5k"),
         ({"probe": ("acuracy",)}, VitscopeError, "Did you mean accuracy"),
+        ({"attention": "rpc:layers=0-2"}, VitscopeError, "names block 2, but the model has 2 blocks"),
+        ({"attention": "rpq"}, VitscopeError, "Did you mean rpc"),
+        ({"weights": "nowhere.safetensors"}, WeightsError, "No weights at nowhere.safetensors"),
+        ({"randaugment": "augmix-m3"}, VitscopeError, "timm writes it as"),
+        ({"distillation": "hard", "teacher": "vit_tinny"}, VitscopeError, "no model 'vit_tinny'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(

@@ -21,6 +21,16 @@ def test_the_configuration_does_not_say_where_the_run_lies() -> None:
     assert TrainOptions(out="a", progress=False).to_config() == TrainOptions(out="b", overwrite=True).to_config()
 
 
+def test_names_may_be_separated_by_commas() -> None:
+    assert TrainOptions(probe=("accuracy,attention", "separation")).probe == ("accuracy", "attention", "separation")
+    assert TrainOptions(track=("wandb,tensorboard",)).track == ("wandb", "tensorboard")
+
+
+def test_the_rate_follows_the_batch_where_that_is_asked_for() -> None:
+    assert TrainOptions(lr=5e-4, lr_batch=512, batch_size=1024).peak_lr == 1e-3
+    assert TrainOptions(lr=5e-4, batch_size=1024).peak_lr == 5e-4
+
+
 def test_every_offered_augmentation_exists() -> None:
     assert set(_CHOICES["augment"]) == set(AUGMENTATIONS)
 

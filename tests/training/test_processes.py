@@ -35,19 +35,34 @@ def noting(options, model, *args):
 
 loop.evaluate = noting
 options = json.loads(sys.argv[1])
+broken_at = int(sys.argv[2])
+if broken_at >= 0:  # an error in the middle of an epoch, then the same call again
+    step = loop.seed_step
+
+    def breaking(seed, at, rank):
+        if at == broken_at:
+            raise RuntimeError("broken off")
+        step(seed, at, rank)
+
+    loop.seed_step = breaking
+    try:
+        train(TrainOptions(**options))
+    except RuntimeError as error:
+        assert "broken off" in str(error), error
+    loop.seed_step = step
 run = train(TrainOptions(**options))
 open(options["out"] + ".rank" + os.environ["RANK"], "w").write(json.dumps(seen))
 """
 
 
-def torchrun(options: TrainOptions, folder: Path, modules: Path) -> list[list]:
+def torchrun(options: TrainOptions, folder: Path, modules: Path, broken_at: int = -1) -> list[list]:
     script = folder / "two.py"
     script.write_text(SCRIPT)
     arguments = json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     environment = {**os.environ, "PYTHONPATH": str(modules), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, str(script), arguments], env=environment, capture_output=True, text=True, timeout=300
+        [*command, str(script), arguments, str(broken_at)], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(Path(f"{options.out}.rank{rank}").read_text()) for rank in range(2)]
@@ -75,15 +90,22 @@ def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(
     assert (two.table("probe_accuracy")["n"] == 30).all()  # images, each counted once
 
 
-def test_two_processes_reach_the_weights_of_one_to_nine_digits(tiny: Tiny, textures: Path, tmp_path: Path) -> None:
-    """50 steps of AdamW in float64 with the same global batch: what is left is the order of summation."""
+@pytest.mark.parametrize("sharded", [False, True])
+def test_two_processes_reach_the_weights_of_one_to_nine_digits(
+    tiny: Tiny, textures: Path, tmp_path: Path, sharded: bool
+) -> None:
+    """50 steps of AdamW in float64 with the same global batch: what is left is the order of summation.
+
+    The sharded one is also broken off in its sixth epoch and resumed.
+    """
     settings = {
         "model_options": {"img_size": 16, "patch_size": 4, "in_chans": 1, "embed_dim": 16, "depth": 2, "num_heads": 2},
         "attention": "rpc:layers=0,iterations=2",
         "optimizer": "adamw", "dtype": "float64", "epochs": 10, "lr": 1e-3,
         "batch_size": 18,  # 5 steps in 96 images
     }  # fmt: skip
-    first, second = torchrun(tiny("two", **settings), tmp_path, textures)
+    together = tiny("two", sharded=sharded, **settings)
+    first, second = torchrun(together, tmp_path, textures, broken_at=27 if sharded else -1)
     assert [world for world, _ in first] == [2] * 10
     assert first == second
     one = train(tiny("one", **settings))
@@ -95,6 +117,13 @@ def test_two_processes_reach_the_weights_of_one_to_nine_digits(tiny: Tiny, textu
         assert (value - others[key]).abs().max() < 1e-9, key
     moved = (weights["head.weight"] - fresh.state_dict()["head.weight"]).abs().max()
     assert moved > 1e-3, "the comparison means nothing if nothing was learned"
+
+
+def test_one_process_alone_cannot_be_sharded(tiny: Tiny) -> None:
+    with pytest.raises(VitscopeError, match="torchrun"):
+        train(tiny(sharded=True))
+    with pytest.raises(VitscopeError, match="ema"):
+        tiny(sharded=True, ema=0.9)
 
 
 def test_a_batch_that_cannot_be_shared_evenly_is_refused(tiny: Tiny) -> None:

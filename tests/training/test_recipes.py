@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from vitscope.errors import VitscopeError
@@ -11,6 +13,27 @@ def test_every_recipe_makes_options_and_says_what_it_costs_and_reaches(name: str
     recipe_options(name)
     assert RECIPES[name].cost
     assert RECIPES[name].reaches
+
+
+def test_the_page_says_what_the_recipes_say(repository: Path) -> None:
+    page = (repository / "docs" / "training.md").read_text()
+    for name, recipe in RECIPES.items():
+        assert f"| `{name}` | {recipe.about} | {recipe.cost} | {recipe.reaches} |" in page
+
+
+def test_the_deit_recipe_has_every_published_setting() -> None:
+    o = recipe_options("deit")
+    assert (o.epochs, o.optimizer, o.weight_decay, o.schedule, o.warmup_epochs) == (300, "adamw", 0.05, "cosine", 5)
+    assert o.peak_lr == pytest.approx(5e-4 * 1024 / 512)
+    assert (o.smoothing, o.mixup, o.cutmix, o.randaugment) == (0.1, 0.8, 1.0, "rand-m9-mstd0.5-inc1")
+    assert (o.erase, o.repeats, o.clip_grad, o.model_options["drop_path_rate"]) == (0.25, 3, None, 0.1)
+    assert o.ema > 0.9999
+
+
+def test_the_small_recipe_is_that_of_the_separation_study() -> None:
+    o = recipe_options("small")
+    assert (o.data, o.model, o.model_options, o.augment) == ("fashion-mnist", "small", {}, "none")
+    assert (o.epochs, o.batch_size, o.optimizer, o.peak_lr, o.schedule) == (150, 64, "adam", 1e-3, "constant")
 
 
 def test_a_recipe_can_be_changed_in_one_detail_of_its_model() -> None:

@@ -16,8 +16,10 @@ import pytest
 import torch
 
 from vitscope.analyses.interrupt import Interrupted
+from vitscope.errors import RunError
 from vitscope.runs import Run
 from vitscope.training import TrainOptions, loop, train
+from vitscope.training.checkpoint import load_checkpoint
 
 Tiny = Callable[..., TrainOptions]
 
@@ -120,6 +122,25 @@ def test_a_damaged_checkpoint_costs_a_few_steps_and_changes_nothing(
     resumed = train(tiny("stopped"))
     assert results(resumed) == undisturbed
     assert any("damaged" in w and "the checkpoint before" in w for w in resumed.warnings)
+
+
+def test_a_full_disk_stops_and_with_room_again_it_goes_on_to_the_same_bits(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = results(train(tiny("undisturbed")))
+    real = os.fsync
+
+    def full(fd: int) -> None:
+        if (Path(tiny("full").out) / "checkpoints" / "last").exists():
+            raise OSError(28, "No space left on device")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match="disk is full"):
+        train(tiny("full"))
+    monkeypatch.undo()
+    assert load_checkpoint(Path(tiny("full").out) / "checkpoints" / "last").state["progress"]["epoch"] == 1
+    assert results(train(tiny("full"))) == undisturbed
 
 
 def test_a_finished_run_is_returned_as_it_is(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

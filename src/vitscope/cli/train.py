@@ -17,6 +17,10 @@ EXAMPLES = """\
   vitscope train --recipe quick --epochs 5 --model-options depth=2 --probe attention --out runs/short
   vitscope train --config runs/digits/config.yaml --seed 1 --out runs/digits-1
   vitscope train --data path/to/pictures --model vit_small_patch16_224 --epochs 50 --augment flip --out runs/mine
+  vitscope train --recipe small --attention rpc:layers=0 --probe kpca.reconstruction,accuracy --out runs/rpc
+  vitscope train --weights runs/digits --lr 1e-4 --data path/to/pictures --out runs/tuned
+  vitscope train --weights runs/digits --evaluate --data mnist5k --out runs/judged
+  vitscope train --recipe quick --track tensorboard,wandb --track-offline --out runs/tracked
   torchrun --nproc_per_node 2 -m vitscope train --recipe quick --out runs/two
 """
 
@@ -26,7 +30,7 @@ class Words(TrainOptions):
     """Train a ViT. The same command again resumes it exactly; `vitscope analyze OUT` then looks inside."""
 
     recipe: Annotated[str | None, named("NAME")] = None
-    """options that belong together, such as 'quick'; what else is typed here wins"""
+    """options that belong together: quick, small, cifar or deit; what else is typed here wins"""
     config: Annotated[str | None, named("FILE")] = None
     """YAML with the names of these options, or a training run's config.yaml; what else is typed here wins"""
 

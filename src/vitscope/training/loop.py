@@ -28,10 +28,10 @@ from vitscope.training.diagnosis import first_bad_tensor
 from vitscope.training.distillation import open_teacher
 from vitscope.training.evaluation import evaluate, evaluate_only, over_processes
 from vitscope.training.losses import Objective, prediction
-from vitscope.training.memory import Pictures
+from vitscope.training.memory import Pictures, open_pictures
 from vitscope.training.mixing import Mixing, answers
+from vitscope.training.network import Replicated, build_network
 from vitscope.training.options import TrainOptions, free_keys
-from vitscope.training.picture_augment import picture_augmentation
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
 from vitscope.training.records import Progress, diverged, finish_run, postfix, progress_bar, stopped, write_history
@@ -40,7 +40,6 @@ from vitscope.training.setup import (
     TrainData,
     build_average,
     build_model,
-    build_optimizer,
     build_schedule,
     describe_model,
     open_data,
@@ -50,7 +49,6 @@ from vitscope.training.tracking import Tracking, check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from torch.optim import Optimizer
 
     from vitscope.models import Model
 
@@ -71,14 +69,16 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
             model = build_model(options, data.train)
             model.module.to(getattr(torch, options.dtype))
             config = resolved(options, data, model, device.type)
-            optimizer = build_optimizer(options, model.module)
             probes = Probes(options, model.to(device), ranks)
+            objective = Objective(options, open_teacher(options, model, device))
+            network = build_network(options, model, accelerator)
+            pictures = open_pictures(options, data, model)
             run, unfinished = _open_run(options, config, model, ranks, command)
             try:
                 if unfinished and options.evaluate:
                     evaluate_only(options, run, data, model, accelerator, ranks)
                 elif unfinished:
-                    _train(options, run, data, model, optimizer, probes, accelerator, ranks)
+                    _train(options, run, data, pictures, network, objective, probes, accelerator, ranks)
             finally:
                 run.close()
     return run
@@ -88,26 +88,23 @@ def _train(
     options: TrainOptions,
     run: Run,
     data: TrainData,
-    model: Model,
-    optimizer: Optimizer,
+    pictures: tuple[Pictures, Pictures],
+    network: Replicated,
+    objective: Objective,
     probes: Probes,
     accelerator: Accelerator,
     ranks: Ranks,
 ) -> None:
     device, world, dtype = accelerator.device, ranks.world, getattr(torch, options.dtype)
+    model, optimizer, (learned, held_out) = network.model, network.optimizer, pictures
     steps = steps_per_epoch(len(data.train), options.batch_size)
-    schedule = build_schedule(options, optimizer, steps)
-    objective = Objective(options, open_teacher(options, model, device))
+    schedule = build_schedule(options, network.plain, steps)
     mix = Mixing(options, model.num_classes)
-    network, prepared = accelerator.prepare(model.module, optimizer)  # DDP where there are several processes
-    # Model.module stays the bare network: it is saved, evaluated and probed; `network` shares its weights.
     average = build_average(options, model)  # of the weights; None without ema
-    augmentation = picture_augmentation(options, model.preprocess)
-    learned = Pictures(data.train, model.preprocess, options.workers, augment=augmentation, repeats=options.repeats)
-    held_out = Pictures(data.test, model.preprocess, options.workers)
-    progress = _resume(run, model, average, prepared, accelerator, ranks)
+    progress = _resume(run, network, average, accelerator, ranks)
     black = (-torch.tensor(model.preprocess.mean) / torch.tensor(model.preprocess.std))[:, None, None]  # (C, 1, 1)
-    tracking = Tracking(options, accelerator, run, run.config)
+    tracking = Tracking(options, accelerator, run)
+    ranks.first_decides(tracking.start)
     started = time.monotonic()
 
     def write(name: str, state: dict[str, Any] | None = None) -> None:
@@ -120,13 +117,14 @@ def _train(
         """All processes come here together; the first one writes."""
         progress.skipped = sorted({tuple(s): s for part in gather(ranks, progress.skipped) for s in part}.values())
         now = {**asdict(progress), "seconds": progress.seconds + time.monotonic() - started}
-        write(LAST, {"progress": now, "optimizer": prepared.state_dict(), "scaler": _scaler(accelerator)})
+        network.collect()
+        write(LAST, {"progress": now, "optimizer": network.optimizer_state(), "scaler": _scaler(accelerator)})
 
     if progress.epoch == progress.step == 0 and probes.due(0):
         probes.measure(0, run)
     with deferred_signals() as stop, progress_bar(options, run, progress, steps, ranks) as bar:
         for epoch in range(progress.epoch, options.epochs):
-            network.train()
+            network.module.train()
             augment = EpochAugmentation(options.augment, len(data.train), black, options.seed, epoch)
             here = {"rank": ranks.rank, "world": world, "start": progress.step}
             for batch in learned.epoch(options.batch_size // world, seed=options.seed, epoch=epoch, **here):
@@ -136,20 +134,21 @@ def _train(
                 images = augment(batch.images, batch.indices).to(device, dtype)  # (B, C, H, W)
                 images, targets = mix(images, batch.labels.to(device))  # targets (B,), or (B, classes) where mixed
 
-                outputs = network(images)  # (B, classes); of both heads where a distilled model has a teacher
+                outputs = network.module(images)  # (B, classes); of both heads where a distilled model has a teacher
                 loss = objective(outputs, targets, images)  # summed over the images
                 right = (prediction(outputs) == answers(targets)).sum()
                 loss_sum, right_sum, n, stops = over_processes(accelerator, loss, right, len(images), int(stop.made))
                 if not loss_sum < float("inf"):
+                    network.collect()
                     seed_step(options.seed, step, ranks.rank)  # dropout falls as it did
                     bad = next(filter(None, gather(ranks, first_bad_tensor(model.module, images))), "the loss itself")
                     raise NumericalError(diverged(options, run, progress, loss_sum / n, step, steps, bad))
                 # DDP averages over processes; the mean over all images is wanted, also where a process has fewer
                 accelerator.backward(loss * (world / n))
                 if options.clip_grad is not None:
-                    accelerator.clip_grad_norm_(network.parameters(), options.clip_grad)
-                prepared.step()
-                prepared.zero_grad()
+                    accelerator.clip_grad_norm_(network.module.parameters(), options.clip_grad)
+                optimizer.step()
+                optimizer.zero_grad()
                 if average is not None:
                     average.update(model.module)
 
@@ -164,6 +163,7 @@ def _train(
                     raise Interrupted(stopped(run, progress, steps))
 
             train_loss, train_accuracy = progress.sums[0] / progress.sums[2], progress.sums[1] / progress.sums[2]
+            network.collect()
             test_loss, test_accuracy = evaluate(options, model, held_out, accelerator, ranks, progress.skipped)
             row = {
                 "epoch": epoch + 1,
@@ -211,10 +211,8 @@ def _open_run(
     return (opened[0] if opened else Run.create(out, config, kind=KIND, lock=False)), unfinished
 
 
-def _resume(
-    run: Run, model: Model, average: Average | None, optimizer: Any, accelerator: Accelerator, ranks: Ranks
-) -> Progress:
-    """Put the newest good checkpoint into the model, its average and the optimiser."""
+def _resume(run: Run, network: Replicated, average: Average | None, accelerator: Accelerator, ranks: Ranks) -> Progress:
+    """Put the newest good checkpoint into the network, its average and the optimiser."""
     now = Progress(processes=ranks.world, threads=torch.get_num_threads())
 
     def find() -> Path | None:
@@ -227,10 +225,9 @@ def _resume(
     if path is None:
         return now
     checkpoint = load_checkpoint(path)
-    model.module.load_state_dict(checkpoint.weights)
+    network.load(checkpoint.weights, checkpoint.state["optimizer"])
     if average is not None:
         average.model.module.load_state_dict(checkpoint.average)
-    optimizer.load_state_dict(checkpoint.state["optimizer"])
     if accelerator.scaler is not None and checkpoint.state["scaler"] is not None:
         accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     before = Progress(**checkpoint.state["progress"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,6 +19,12 @@ from vitscope.data.batching import Augment
 from vitscope.data.randomness import permutation
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
+from vitscope.training.picture_augment import picture_augmentation
+
+if TYPE_CHECKING:
+    from vitscope.models import Model
+    from vitscope.training.options import TrainOptions
+    from vitscope.training.setup import TrainData
 
 LIMIT = 256 * 2**20  # bytes of preprocessed pictures per split and process
 
@@ -110,6 +117,13 @@ class Pictures:
                 skipped=skipped,
             )
         return self._whole
+
+
+def open_pictures(options: TrainOptions, data: TrainData, model: Model) -> tuple[Pictures, Pictures]:
+    """Those that are learned from, augmented as the options say, and those that are held out."""
+    augment = picture_augmentation(options, model.preprocess)
+    learned = Pictures(data.train, model.preprocess, options.workers, augment=augment, repeats=options.repeats)
+    return learned, Pictures(data.test, model.preprocess, options.workers)
 
 
 def repeated(n: int, repeats: int, seed: int, epoch: int) -> list[int]:

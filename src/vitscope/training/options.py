@@ -95,11 +95,16 @@ class TrainOptions:
     evaluate: bool = False  # no training: the accuracy of `weights` on the held-out images
     checkpoint_steps: int = 0  # also save every so many steps; 0: at the end of every epoch only
     device: Literal["auto", "cpu"] = "auto"  # auto: a GPU where there is one
+    sharded: bool = False  # FSDP: each process keeps a part of the weights; for models too large for one device
     workers: int = 0  # processes that read images; small pictures need none
     overwrite: bool = False  # replace a run of another configuration
     progress: bool = True  # a bar on stderr
 
     def __post_init__(self) -> None:
+        for name in ("probe", "probe_splits", "track"):
+            # lists come from YAML, and 'accuracy,attention' is two words
+            words = tuple(part for word in getattr(self, name) for part in word.split(",") if part)
+            object.__setattr__(self, name, words)
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:  # NaN is in no range
@@ -112,10 +117,6 @@ class TrainOptions:
         for split in self.probe_splits:
             if split not in ("train", "test"):
                 raise VitscopeError(f"probe_splits can hold 'train' and 'test', not {split!r}.")
-        # lists come from YAML; a tuple is equal to itself after a round trip
-        object.__setattr__(self, "probe", tuple(self.probe))
-        object.__setattr__(self, "probe_splits", tuple(self.probe_splits))
-        object.__setattr__(self, "track", tuple(self.track))
         object.__setattr__(self, "model_options", dict(self.model_options))
         object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
 
@@ -158,6 +159,8 @@ def _check_together(o: TrainOptions) -> None:
         raise VitscopeError("Distillation takes both: --distillation soft (or hard) and --teacher NAME-or-RUN.")
     if o.evaluate and o.weights is None:
         raise VitscopeError("Random weights are not worth evaluating: give --weights FILE, a run folder or pretrained.")
+    if o.sharded and (o.ema or o.mixed_precision == "fp16"):
+        raise VitscopeError("sharded=True goes neither with ema nor with fp16: leave them out, or take bf16.")
     if o.dtype == "float64" and (o.mixed_precision != "no" or o.probe):
         raise VitscopeError("dtype='float64' is for checking arithmetic: leave out mixed_precision and probes.")
 

@@ -48,6 +48,11 @@ def accelerated(device: str, mixed_precision: str) -> Iterator[Accelerator]:
             f"{started} processes were started, but Accelerate sees {accelerator.num_processes}: each would go alone. "
             "Start them with `torchrun --nproc_per_node N -m vitscope train ...`."
         )
+    if (kind := str(accelerator.distributed_type.value)) in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
+        raise VitscopeError(
+            f"Accelerate was told to use {kind}; vitscope divides a model among processes by itself: start plain "
+            "processes (torchrun, or accelerate launch without it) and say --sharded."
+        )
     try:
         yield accelerator
     finally:

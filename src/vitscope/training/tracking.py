@@ -39,10 +39,14 @@ def check_trackers(names: tuple[str, ...]) -> None:
 class Tracking:
     """`tracking.log(values, step)` on the first process; nothing where no tracker was asked for."""
 
-    def __init__(self, options: TrainOptions, accelerator: Accelerator, run: Run, config: Mapping[str, Any]) -> None:
-        self._accelerator, self._run = accelerator, run
-        self.on = bool(options.track) and accelerator.is_main_process
-        if not self.on:
+    def __init__(self, options: TrainOptions, accelerator: Accelerator, run: Run) -> None:
+        self._options, self._accelerator, self._run = options, accelerator, run
+        self.on = False
+
+    def start(self) -> None:
+        """On the first process."""
+        options, accelerator, run = self._options, self._accelerator, self._run
+        if not options.track:
             return
         name = options.track_name or run.path.name
         offline = {"mode": "offline"} if options.track_offline else {}
@@ -50,12 +54,13 @@ class Tracking:
         accelerator.project_configuration.logging_dir = str(run.path / "tracking")
         accelerator.log_with = list(options.track)
         try:
-            accelerator.init_trackers(options.track_project, _flat(config), {"wandb": wandb})
+            accelerator.init_trackers(options.track_project, _flat(run.config), {"wandb": wandb})
         except Exception as error:  # each tracker has exceptions of its own; none may be taken for a bug of training
             raise VitscopeError(
                 f"The tracker(s) {', '.join(options.track)} could not be started: {type(error).__name__}: {error}. "
                 "Keys come from the environment (e.g. WANDB_API_KEY); --track-offline needs none."
             ) from error
+        self.on = True
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self._guarded(lambda: self._accelerator.log(dict(values), step=step))
