@@ -64,6 +64,7 @@ def test_two_models_that_differ_in_their_attention_are_attacked_alike(result: De
 
 
 def test_called_again_it_only_draws(result: DemoResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitscope.analyses.separation.outputs.encoder", lambda: None)  # ffmpeg is a process, too
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
     before = result.report.read_text()
     again = demo(result.report.parent, **SHORT)
