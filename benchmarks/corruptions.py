@@ -34,9 +34,7 @@ def main() -> None:
     coarse = torch.rand(options.images, 3, 14, 14, generator=torch.Generator().manual_seed(0))
     pixels = (torch.nn.functional.interpolate(coarse, options.size, mode="bicubic").clamp(0, 1) * 255).to(torch.uint8)
     seeds = list(range(options.images))
-    print(
-        f"{'corruption':<16} {'batched':>9} {'package':>9} {'ratio':>6} {'difference':>11}   (ms per picture)"
-    )
+    print(f"{'corruption':<16} {'batched':>9} {'package':>9} {'ratio':>6} {'difference':>11}   (ms per picture)")
     for name in NAMES:
         ours, a = quickest(lambda name=name: corrupt(pixels, name, 3, seeds), options.repeats)
         theirs, b = quickest(lambda name=name: published(pixels, 3, seeds, name=name), options.repeats)

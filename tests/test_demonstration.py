@@ -60,7 +60,7 @@ def test_two_models_that_differ_in_their_attention_are_attacked_alike(result: De
     for run in result.attacks:
         table = run.table("attack")
         assert set(table["attack"]) == {"noise", "fgsm", "pgd"}
-        assert set(table["n"]) == {200}
+        assert set(table["n_images"]) == {200}
 
 
 def test_called_again_it_only_draws(result: DemoResult, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,6 @@ def test_the_demo_trains_looks_inside_and_prints_three_findings_and_the_report(t
     assert (tmp_path / "runs" / "demo" / "report.html").stat().st_size > 10_000
     assert len(findings) == 3
     assert all(line.startswith("  * ") for line in findings)
-    analysis = next(r for r in map(Run.open, (tmp_path / "runs" / "demo").glob("*/")) if r.kind == "analyze")
+    analysis = Run.open(tmp_path / "runs" / "demo" / "analysis")
     assert f"{analysis.summary['accuracy.top1']['value']:.1f} %" in first
     assert analysis.summary["accuracy.top1"]["n"] == 1000

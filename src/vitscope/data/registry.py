@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from vitscope.errors import DataError, suggest
 
-_BUILT_IN = ("digits", "cifar", "folders", "imagenet_s")
+_BUILT_IN = ("digits", "cifar", "folders", "imagenet_s", "imagenet_v2")
 _OFFERED = ("split", "root", "download")  # what a dataset function may ask for, by naming a parameter so
 _MODULE_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

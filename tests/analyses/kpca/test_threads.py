@@ -37,7 +37,7 @@ def test_work_runs_on_as_many_threads_as_torch_may_use_each_with_one_of_its_own(
         assert not torch.is_grad_enabled()
         return {"x": x}
 
-    over_images(work, torch.zeros(2, 12, 1, 1))
+    over_images(work, torch.zeros(2, 12, 60, 1))  # large enough to be shared
     assert len(seen) == 2
     assert torch.get_num_threads() == 2
 

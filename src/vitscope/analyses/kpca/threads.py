@@ -16,6 +16,8 @@ from torch import Tensor
 
 ENTRIES = 250_000  # of the Gram matrices of a chunk: 6 heads of 197 tokens, 2 MB, stay in the cache between two steps
 
+WORTH_IT = 30_000  # entries below which a chunk costs more to hand over than to compute
+
 _pools: dict[int, ThreadPoolExecutor] = {}
 _one_at_a_time = threading.Lock()
 
@@ -50,9 +52,9 @@ def over_images(function: Callable[..., dict[str, Tensor]], *tensors: Tensor) ->
     if first.device.type != "cpu":
         return function(*tensors)
     images, heads, tokens = first.shape[:3]
-    fit = ENTRIES // (heads * tokens * tokens)
+    fit, worth = (entries // (heads * tokens * tokens) for entries in (ENTRIES, WORTH_IT))
     fair = images // (8 * torch.get_num_threads())  # eight chunks per thread at least, so that none waits for long
-    chunks = list(zip(*(t.split(max(1, min(fit, fair))) for t in tensors)))
+    chunks = list(zip(*(t.split(max(1, min(fit, max(fair, worth)))) for t in tensors)))
 
     def run(chunk: tuple[Tensor, ...]) -> dict[str, Tensor]:
         with torch.no_grad():  # grad mode belongs to a thread

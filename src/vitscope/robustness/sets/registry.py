@@ -47,7 +47,7 @@ def list_sets() -> dict[str, str]:
     """{letter: name}"""
     for module in _BUILT_IN:
         import_module(f"vitscope.robustness.sets.{module}")
-    return {letter: name for letter, (name, _) in _SETS.items()}
+    return {letter: _SETS[letter][0] for letter in sorted(_SETS)}  # not in the order in which they were imported
 
 
 def parse_sets(words: str | Sequence[str] | Mapping[str, str | Path] | None) -> dict[str, Path]:
