@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 
 import numpy as np
@@ -45,6 +46,15 @@ def test_drawing_again_writes_the_same_tables(reported_run, probed_run, monkeypa
     for name in ("separation_training", "separation_epoch_fits"):
         first, again = (run.tables_dir / f"{name}.csv" for run in (reported_run, probed_run))
         assert again.read_bytes() == first.read_bytes()
+
+
+def test_what_is_newer_than_its_tables_is_not_drawn_again(reported_run, monkeypatch):
+    monkeypatch.setattr(outputs, "_save", lambda *_: pytest.fail("drawn again"))
+    with house_style():
+        assert outputs.write_outputs(reported_run) == []
+        os.utime(reported_run.tables_dir / "training.csv")  # another epoch came
+        with pytest.raises(pytest.fail.Exception, match="drawn again"):
+            outputs.write_outputs(reported_run)
 
 
 def test_a_long_training_is_thinned_out_but_keeps_its_ends():

@@ -1,5 +1,5 @@
 """What a training that was probed for separation leaves beside its report: tidy tables, a figure per epoch and per
-layer, and the animation. Written whenever the report is drawn; from tables alone."""
+layer, and the animation. Written when the report is drawn and the tables are newer; from tables alone."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PROBE = "probe_separation"
 TIDY, FITS = "separation_training", "separation_epoch_fits"
+LAST_WRITTEN = "training_fuzziness.gif"
 MOST_FRAMES = 200  # of figures per epoch and of the animation: a longer training shows every second, third, ... probe
 
 
@@ -36,21 +37,21 @@ def tidy(probe: pd.DataFrame, training: pd.DataFrame | None) -> pd.DataFrame:
 
 
 def write_outputs(run: Run) -> list[Path]:
-    """All files; the caller is inside `house_style()`."""
+    """All files that are missing or older than their tables; the caller is inside `house_style()`."""
     from vitscope.runs.tables import to_csv
 
+    if _up_to_date(run):
+        return []
     probe, training = run.table(PROBE), run.table("training")
     assert probe is not None
     written = [
         atomic_write(run.tables_dir / f"{TIDY}.csv", to_csv(tidy(probe, training))),
         atomic_write(run.tables_dir / f"{FITS}.csv", to_csv(epoch_fits(probe))),
     ]
-    folder = run.figures_dir
-    frames = []
+    folder, frames = run.figures_dir, []
     for epoch, figure in epoch_figures(probe).items():
         written.append(_save(figure, folder / "epoch" / f"epoch_{epoch:03d}.png"))
         frames.append(frame(written[-1]))
-    written.append(write_gif(folder / "training_fuzziness.gif", frames))
     ffmpeg = encoder()
     if ffmpeg is not None:
         written += write_videos(folder / "training_fuzziness", frames, ffmpeg)
@@ -60,7 +61,15 @@ def write_outputs(run: Run) -> list[Path]:
     written.append(_save(drawing.draw_over_epochs(probe), folder / "fuzziness_vs_epochs.png"))
     if training is not None and len(training):
         written.append(_save(drawing.draw_accuracy(training), folder / "accuracy_vs_epochs.png"))
+    written.append(write_gif(folder / LAST_WRITTEN, frames))
     return written
+
+
+def _up_to_date(run: Run) -> bool:
+    """The animation is written last: where it is newer than the tables, everything is."""
+    last = run.figures_dir / LAST_WRITTEN
+    sources = [run.tables_dir / f"{name}.csv" for name in (PROBE, "training")]
+    return last.exists() and all(last.stat().st_mtime_ns >= s.stat().st_mtime_ns for s in sources if s.exists())
 
 
 def epoch_figures(probe: pd.DataFrame, most: int = MOST_FRAMES) -> dict[int, Figure]:
