@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo         train a small ViT on 5,000 digits, look inside, write a report"
+	@echo "make demo         train two small ViTs on 5,000 digits, look inside, attack, write a report"
 	@echo "make test         run the tests in JOBS=$(JOBS) processes (PYTEST='-k cli -x' passes options on)"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        run every benchmark, one after another"

@@ -296,11 +296,11 @@ def ellipsis(text: str, longest: int = 24) -> str:
 def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
     """Write each line's label at its right end, moved apart where they would overlap (`least`: in axes heights).
 
-    Call it last, when the limits stand. A line that ends well before the right edge is named where it ends. Lines
+    Call it last, when the limits stand. Lines that end well before the right edge are named where they end. Lines
     without a label are left alone.
     """
     ax.get_xlim(), ax.get_ylim()  # matplotlib scales lazily: until asked, the limits are still 0 .. 1
-    right = []
+    ends: dict[float, list[tuple[float, Line2D]]] = {}
     for line in ax.get_lines():
         if not str(line.get_label()) or str(line.get_label()).startswith("_"):
             continue
@@ -310,13 +310,11 @@ def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
         if not len(xy):
             continue
         x, y = xy[np.argmax(xy[:, 0])]
-        if x < 0.85:
-            _name(ax, line, float(x), float(y))
-        else:
-            right.append((float(y), line))
-    right.sort(key=lambda end: end[0])
-    for height, (_, line) in zip(_spread([y for y, _ in right], least), right):
-        _name(ax, line, 1.0, height)
+        ends.setdefault(round(float(x), 2) if x < 0.85 else 1.0, []).append((float(y), line))
+    for x, lines in ends.items():
+        lines.sort(key=lambda end: end[0])
+        for height, (_, line) in zip(_spread([y for y, _ in lines], least), lines):
+            _name(ax, line, x, height)
 
 
 def _name(ax: Axes, line: Line2D, x: float, y: float) -> None:

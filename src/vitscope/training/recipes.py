@@ -35,7 +35,7 @@ RECIPES: dict[str, Recipe] = {
                 "in_chans": 1,
                 "embed_dim": 64,
                 "depth": 4,
-                "num_heads": 4,
+                "num_heads": 8,  # of 8 dimensions: with 16, the values of 17 tokens span all that there is to span
                 "mlp_ratio": 2.0,
                 "weight_init": "jax",  # timm's default (0.02) is made for wider models: too small for 64 channels
             },

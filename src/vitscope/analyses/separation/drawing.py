@@ -52,7 +52,7 @@ def draw_profile(
 
 
 def draw_profiles(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
-    """Several models: the token that each head reads, one colour per model; their embeddings as open markers."""
+    """Several models: the token that each head reads, one colour per model; what is no block as open markers."""
     from vitscope.report import figures as f
 
     fig, (ax,) = f.new_figure(height=3.0)
@@ -64,7 +64,9 @@ def draw_profiles(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
         scale = (deepest - 2) / max(len(rows) - 1, 1)
         places = 1 + (rows["layer"] - 1) * scale
         f.line_per_block(ax, places, rows["fuzziness"], style=style, label=label)
-        for place, value in ((-1, value_at(table, "pixels")), (0, value_at(table, "embedding", "mean"))):
+        others = {-1: ("pixels",), 0: ("embedding", "mean"), deepest: ("logits",)}
+        for place, point in others.items():
+            value = value_at(table, *point)
             ax.plot([place], [value], marker=style.marker, color=style.colour, markerfacecolor="none", linestyle="")
     f.log_axis(ax)
     _layer_axis(ax, deepest)

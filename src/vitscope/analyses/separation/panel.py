@@ -30,6 +30,9 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     from vitscope.report.sources import owner_of
 
     profiles, probes = tables_of(runs, "separation"), tables_of(runs, PROBE)
+    if set(probes) > set(profiles):  # the same images for all: probes of every model, not an analysis of some
+        profiles = {}
+    measured = bool(profiles)
     for label, probe in probes.items():
         profiles.setdefault(label, last_profile(probe))
     if not profiles:
@@ -41,7 +44,7 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
             name = f"separation_epochs_{label}" if len(probes) > 1 else "separation_epochs"
             figures[name] = drawing.draw_over_epochs(probe)
     owners = {label: runs[label] for label in profiles}
-    first = "separation" if tables_of(runs, "separation") else PROBE
+    first = "separation" if measured else PROBE
     behind = {"separation": stacked(profiles)} if first == "separation" else {}
     fits = {label: block_fits(profile) for label, profile in profiles.items()}
     if any(map(len, fits.values())):
@@ -60,8 +63,9 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
              for name in figures},
         captions={
             name: epochs if "epochs" in name else
-            f"D = trace(SSW pinv(SSB)) of {n} images, small where classes are tight and far apart. Diamonds: raw "
-            "pixels and logits. Through the blocks: the published curve (dashed) and a constant rate (dotted)."
+            f"D = trace(SSW pinv(SSB)) of {n} images, small where classes are tight and far apart. "
+            + ("Open markers: raw pixels, embedding, logits." if len(profiles) > 1 else "Diamonds: raw pixels and "
+               "logits. Through the blocks: the published curve (dashed) and a constant rate (dotted).")
             for name in figures
         },
         reading=(
