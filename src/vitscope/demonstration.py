@@ -35,7 +35,7 @@ ATTACKS: dict[str, Any] = {
     "steps": 10,
     "batch_size": 100,
 }
-ATTACKED = 200  # digits
+ATTACKED = 200  # digits, 20 of each
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ def demo(
     digits = load_data(DATA, "test")
     how |= {"report": False, "command": command}
     analysis = analyze(models[0], digits, ANALYSES, out / "analysis", **how)
-    few = digits.subset(range(0, len(digits), len(digits) // ATTACKED))
-    attacks = attack(models, few, out=out / "attacks", **ATTACKS, **how)
+    attacks = attack(models, load_data(DATA, "test", images=ATTACKED), out=out / "attacks", **ATTACKS, **how)
     assert not isinstance(analysis, list)  # one model, one run
     assert isinstance(attacks, list)
     runs = [analysis, *attacks, *trainings]

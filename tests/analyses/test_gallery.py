@@ -12,11 +12,16 @@ from vitscope.models.preprocessing import Preprocess
 
 @given(st.integers(1, 10_000), st.integers(0, 20))
 def test_the_gallery_has_as_many_images_as_asked_for_spread_over_the_data(images, wanted):
-    chosen = sorted(choose_gallery(images, wanted))
+    chosen = sorted(choose_gallery([-1] * images, wanted))
     assert len(chosen) == min(images, wanted)
     assert all(0 <= i < images for i in chosen)
     gaps = np.diff(chosen)
     assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+
+
+@given(st.permutations([digit for digit in range(10) for _ in range(5)]))
+def test_the_gallery_shows_every_class_in_whatever_order_they_come(labels):
+    assert sorted(labels[i] for i in choose_gallery(labels, 10)) == list(range(10))
 
 
 def test_normalisation_is_undone_exactly():

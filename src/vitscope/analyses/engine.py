@@ -134,7 +134,7 @@ def analyze_one(
 
     setting = Setting(
         classes=tuple(map(str, data.classes)),
-        gallery=choose_gallery(len(data), options.gallery),
+        gallery=choose_gallery(data.labels, options.gallery),
         images=share_size(len(data), options.batch_size, ranks),
         folder=out,
         rank=ranks.rank,

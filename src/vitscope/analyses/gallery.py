@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from vitscope.models.preprocessing import Preprocess
 
 
-def choose_gallery(images: int, wanted: int = 8) -> frozenset[int]:
-    """Image numbers spread evenly over the data, because data often come sorted by class."""
-    wanted = min(wanted, images)
-    return frozenset(i * images // wanted for i in range(wanted))
+def choose_gallery(labels: Sequence[int], wanted: int = 8) -> frozenset[int]:
+    """Image numbers spread evenly over the classes, in whatever order the data come."""
+    wanted = min(wanted, len(labels))
+    by_class = sorted(range(len(labels)), key=labels.__getitem__)  # stable: images of a class stay in their order
+    return frozenset(by_class[i * len(labels) // wanted] for i in range(wanted))
 
 
 def as_picture(image: Tensor, preprocess: Preprocess) -> Tensor:

@@ -300,7 +300,7 @@ def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
     without a label are left alone.
     """
     ax.get_xlim(), ax.get_ylim()  # matplotlib scales lazily: until asked, the limits are still 0 .. 1
-    ends: dict[float, list[tuple[float, Line2D]]] = {}
+    ends: dict[float, list[tuple[float, float, Line2D]]] = {}  # lines that end at the same place
     for line in ax.get_lines():
         if not str(line.get_label()) or str(line.get_label()).startswith("_"):
             continue
@@ -310,10 +310,11 @@ def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
         if not len(xy):
             continue
         x, y = xy[np.argmax(xy[:, 0])]
-        ends.setdefault(round(float(x), 2) if x < 0.85 else 1.0, []).append((float(y), line))
-    for x, lines in ends.items():
+        place = float(x) if x < 0.85 else 1.0
+        ends.setdefault(round(place, 2), []).append((float(y), place, line))
+    for lines in ends.values():
         lines.sort(key=lambda end: end[0])
-        for height, (_, line) in zip(_spread([y for y, _ in lines], least), lines):
+        for height, (_, x, line) in zip(_spread([y for y, _, _ in lines], least), lines):
             _name(ax, line, x, height)
 
 

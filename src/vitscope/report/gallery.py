@@ -29,9 +29,9 @@ MAP_COLUMNS = ["image", "map", "block", "row", "col", "value"]
 def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | None:
     """What page.js draws: {'images': [...], 'rows': [...]}, or None where no run has images.
 
-    Models that saw the same image (the same number and path) share it.
+    Models that saw the same image (the same path, or number where there is none) share it.
     """
-    images: dict[tuple[int, str], dict[str, Any]] = {}
+    images: dict[str, dict[str, Any]] = {}
     maps: list[tuple[str, str, dict[int, pd.DataFrame]]] = []  # model, kind of map, {place in images: cells}
     for label, run in runs.items():
         listed = run.table("images")
@@ -39,14 +39,15 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
             continue
         places = {}
         for record in listed.to_dict("records"):
-            key = (int(record["image"]), str(record.get("path", "")))
+            number, path = int(record["image"]), str(record.get("path", ""))
+            key = path or str(number)
             if key not in images:
-                picture = _thumbnail(run.images_dir / f"{key[0]}.png") if len(images) < limit else None
+                picture = _thumbnail(run.images_dir / f"{number}.png") if len(images) < limit else None
                 if picture is None:
                     continue
                 name = _text(record, "class_name") or _number(record, "label")
-                images[key] = {"src": picture, "path": key[1], "class": name, "predicted": {}}
-            places[key[0]] = list(images).index(key)
+                images[key] = {"src": picture, "path": path, "class": name, "predicted": {}}
+            places[number] = list(images).index(key)
             if predicted := _text(record, "predicted_name") or _number(record, "prediction"):
                 images[key]["predicted"][label] = predicted
         maps += [(label if len(runs) > 1 else "", kind, cells) for kind, cells in _maps(run, places)]
