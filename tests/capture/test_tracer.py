@@ -168,3 +168,21 @@ def test_capture_of_half_precision_inputs_keeps_their_type(images):
     model = open_model(timm.create_model("vit_tiny_patch16_224", **OPTIONS).half())
     logits, cache = model.run_with_cache(images.half(), "blocks.0.attn.hook_pattern")
     assert logits.dtype == cache["blocks.0.attn.hook_pattern"].dtype == torch.float16
+
+
+@torch.no_grad()
+def test_what_is_computed_with_the_points_of_a_block_is_not_watched_and_may_look_inside_the_model_itself(model, images):
+    name = "blocks.{}.attn.hook_q"
+    _, expected = model.run_with_cache(images, "blocks.*.attn.hook_q")
+    _, flipped = model.run_with_cache(images.flip(0), "blocks.*.attn.hook_q")
+    seen = {}
+
+    def sink(block, points):
+        assert not torch.overrides._get_current_function_mode_stack()
+        _, inner = model.run_with_cache(images.flip(0), name.format(block))
+        assert torch.equal(inner[name.format(block)], flipped[name.format(block)])
+        seen.update(points)
+
+    model.stream(images, "blocks.*.attn.hook_q", sink)
+    assert seen.keys() == expected.keys()
+    assert all(torch.equal(seen[key], expected[key]) for key in expected)

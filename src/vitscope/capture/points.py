@@ -28,6 +28,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from vitscope.errors import VitscopeError, suggest
 
@@ -73,6 +74,7 @@ def all_points(blocks: int) -> list[str]:
     return [FIRST_POINT, *inside, LAST_POINT]
 
 
+@lru_cache(4096)  # asked again for every forward pass
 def block_of(name: str) -> int | None:
     match = re.match(r"blocks\.(\d+)\.", name)
     return int(match[1]) if match else None
@@ -80,9 +82,14 @@ def block_of(name: str) -> int | None:
 
 def resolve(names: str | Iterable[str], blocks: int) -> list[str]:
     """Names and globs -> point names in forward order. A name that matches nothing is an error."""
+    return list(_resolve((names,) if isinstance(names, str) else tuple(names), blocks))
+
+
+@lru_cache(256)
+def _resolve(names: tuple[str, ...], blocks: int) -> tuple[str, ...]:
     known = all_points(blocks)
     wanted: set[str] = set()
-    for pattern in [names] if isinstance(names, str) else names:
+    for pattern in names:
         found = [p for p in known if fnmatchcase(p, pattern)]
         if not found:
             index = block_of(pattern)
@@ -90,4 +97,4 @@ def resolve(names: str | Iterable[str], blocks: int) -> list[str]:
                 raise VitscopeError(f"No point {pattern!r}: the model has {blocks} blocks, 0 to {blocks - 1}.")
             raise VitscopeError(f"No point matches {pattern!r}.{suggest(pattern, known)} docs/capture.md lists them.")
         wanted.update(found)
-    return [p for p in known if p in wanted]
+    return tuple(p for p in known if p in wanted)

@@ -12,13 +12,13 @@ A Tracer is a context manager. It removes exactly the hooks it registered, also 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode_temporarily
 
 from vitscope.capture.points import FIRST_POINT, LAST_POINT, Point, block_of
 from vitscope.errors import VitscopeError
@@ -123,10 +123,17 @@ class Tracer:
                 self._check_added(hand_over)
                 points, self._points = self._points, {}
                 if self.sink is not None and points:
-                    self.sink(hand_over, points)
+                    with self._unwatched():
+                        self.sink(hand_over, points)
             return None if new is output else new
 
         stack.callback(module.register_forward_hook(hook).remove)
+
+    def _unwatched(self) -> AbstractContextManager[object]:
+        """What a sink computes is none of our business, and to look at each of its torch calls costs more than some."""
+        mode = _get_current_function_mode()
+        ours = isinstance(mode, _Interceptor) and mode.tracer is self
+        return _pop_mode_temporarily() if ours else nullcontext()
 
     # --- points -------------------------------------------------------------------------------------------------
 
