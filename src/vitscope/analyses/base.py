@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vitscope.errors import VitscopeError, suggest
+from vitscope.registry import check_options, import_class
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,18 +173,14 @@ def list_analyses() -> list[str]:
 def create_analysis(name: str, **options: Any) -> Analysis:
     """An analysis by its registered name, or by `package.module:Class` for one outside this package."""
     _discover()
-    if ":" in name:
-        _import(name)
+    if ":" in name:  # registers itself under that name, so that a saved configuration finds it again
+        register_analysis(name)(import_class(name, Analysis, "analysis", "vitscope.Analysis"))
     known = _ANALYSES.get(name)
     if known is None:
         raise VitscopeError(
             f"There is no analysis {name!r}.{suggest(name, _ANALYSES)} Known: {', '.join(sorted(_ANALYSES))}."
         )
-    accepted = _option_names(known)
-    for option in options:
-        if option not in accepted:
-            takes = f"It takes {', '.join(accepted)}." if accepted else "It takes none."
-            raise VitscopeError(f"Analysis {name!r} has no option {option!r}.{suggest(option, accepted)} {takes}")
+    check_options(options, _option_names(known), "analysis", name)
     return known(**options)
 
 
@@ -192,23 +189,6 @@ def _option_names(cls: type[Analysis]) -> list[str]:
 
     parameters = inspect.signature(cls.__init__).parameters.values()
     return [p.name for p in parameters if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-
-
-def _import(name: str) -> None:
-    """`package.module:Class` registers itself under that name, so that a saved configuration finds it again."""
-    import importlib
-
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise VitscopeError(
-            f"Analysis {name!r} cannot be imported: {error}. Expected package.module:Class, with the module on "
-            "Python's path (run from its folder, or set PYTHONPATH)."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Analysis)):
-        raise VitscopeError(f"{name!r} is not an analysis: expected a subclass of vitscope.Analysis.")
-    register_analysis(name)(found)
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError, suggest
+from vitscope.registry import check_options, import_class
 
 if TYPE_CHECKING:
     from vitscope.robustness.norms import Norm
@@ -112,17 +113,13 @@ def list_attacks() -> list[str]:
 def create_attack(name: str, **options: Any) -> Attack:
     """An attack by its name, or by `package.module:Class` for one outside this package."""
     _discover()
-    if ":" in name:
-        _import(name)
+    if ":" in name:  # registers itself under that name, so that a saved configuration finds it again
+        register_attack(name)(import_class(name, Attack, "attack", "vitscope.robustness.Attack"))
     if name not in _ATTACKS:
         raise VitscopeError(
             f"There is no attack {name!r}.{suggest(name, _ATTACKS)} Known: {', '.join(sorted(_ATTACKS))}."
         )
-    known = [f.name for f in fields(_ATTACKS[name])]
-    for option in options:
-        if option not in known:
-            takes = f"It takes {', '.join(known)}." if known else "It takes none."
-            raise VitscopeError(f"Attack {name!r} has no option {option!r}.{suggest(option, known)} {takes}")
+    check_options(options, [f.name for f in fields(_ATTACKS[name])], "attack", name)
     return _ATTACKS[name](**options)
 
 
@@ -158,20 +155,3 @@ def repeated(attempts: int, target: Target, task: Task, attempt: Callable[[Task,
         found[where] = attempt(task.rows(where), number)
         fooled[where] = target.predict(found[where]) != task.labels[where]
     return found
-
-
-def _import(name: str) -> None:
-    """`package.module:Class` registers itself under that name, so that a saved configuration finds it again."""
-    import importlib
-
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise VitscopeError(
-            f"Attack {name!r} cannot be imported: {error}. Expected package.module:Class, with the module on Python's "
-            "path (run from its folder, or set PYTHONPATH)."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Attack)):
-        raise VitscopeError(f"{name!r} is not an attack: expected a subclass of vitscope.robustness.Attack.")
-    register_attack(name)(found)
