@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vitscope.models.preprocessing import Preprocess
     from vitscope.robustness.attacks import Task
-    from vitscope.robustness.sweep import Sweep
+    from vitscope.robustness.budgets import Sweep
 
 TABLE = "attack_gallery"
 

@@ -20,8 +20,8 @@ from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
 from vitscope.robustness.attacks import Attack, Task, create_attack
+from vitscope.robustness.budgets import Sweep, sweep
 from vitscope.robustness.published import published_options
-from vitscope.robustness.sweep import Sweep, sweep
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat, pixels_of
 

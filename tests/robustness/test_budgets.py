@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitscope.robustness import create_attack
 from vitscope.robustness.attacks import Attack, Task
-from vitscope.robustness.sweep import sweep
+from vitscope.robustness.budgets import sweep
 from vitscope.robustness.target import Target, attacking
 from vitscope.robustness.threat import make_threat
 
