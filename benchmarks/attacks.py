@@ -25,7 +25,7 @@ from vitscope.models import Model, open_model
 from vitscope.robustness.attack_study import AttackStudy
 from vitscope.robustness.attacks import Task, create_attack
 from vitscope.robustness.attacks.pgd import ascend
-from vitscope.robustness.sweep import sweep
+from vitscope.robustness.budgets import sweep
 from vitscope.robustness.target import Target, attacking
 from vitscope.robustness.threat import make_threat, pixels_of
 
@@ -107,7 +107,7 @@ def time_six_epsilons(model: Model, images: Tensor, labels: Tensor) -> None:
         "six, each by itself": run(SIX, False),
     }
     print(f"\nPGD of {STEPS} steps, {len(images)} images")
-    report(interleaved(contenders, repeats=3, warmup=1), "one epsilon", {"six, cumulative": 4.0})
+    report(interleaved(contenders, repeats=9, warmup=1), "one epsilon", {"six, cumulative": 4.0})
     print(f"still right after 1/255 .. 6/255: {left[SIX, True]} of {len(images)}")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -71,9 +72,7 @@ def compare(tokens: int, repeats: int) -> None:
         "symmetric": symmetric_attention,
         "explicit": explicit_rpc,
         **{
-            variant: lambda k, v, variant=variant: rpc_attention(
-                k, v, iterations=ITERATIONS, lambd=LAMBDA, variant=variant
-            )
+            variant: partial(rpc_attention, iterations=ITERATIONS, lambd=LAMBDA, variant=variant)
             for variant in VARIANTS
         },
     }

@@ -6,29 +6,21 @@ Prints milliseconds per picture (minimum over repeats, one thread) and the large
 from __future__ import annotations
 
 import argparse
-import time
+from functools import partial
 
 import torch
 
+from timing import interleaved
 from vitscope.robustness.corruptions import corrupt
 from vitscope.robustness.corruptions.batched import NAMES
 from vitscope.robustness.corruptions.published import published
-
-
-def quickest(function, repeats: int) -> tuple[float, torch.Tensor]:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.perf_counter()
-        result = function()
-        best = min(best, time.perf_counter() - start)
-    return best, result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
     torch.set_num_threads(1)
     coarse = torch.rand(options.images, 3, 14, 14, generator=torch.Generator().manual_seed(0))
@@ -36,9 +28,13 @@ def main() -> None:
     seeds = list(range(options.images))
     print(f"{'corruption':<16} {'batched':>9} {'package':>9} {'ratio':>6} {'difference':>11}   (ms per picture)")
     for name in NAMES:
-        ours, a = quickest(lambda name=name: corrupt(pixels, name, 3, seeds), options.repeats)
-        theirs, b = quickest(lambda name=name: published(pixels, 3, seeds, name=name), options.repeats)
-        difference = int((a.int() - b.int()).abs().max())
+        contenders = {
+            "batched": partial(corrupt, pixels, name, 3, seeds),
+            "package": partial(published, pixels, 3, seeds, name=name),
+        }
+        difference = int((contenders["batched"]().int() - contenders["package"]().int()).abs().max())
+        seconds = interleaved(contenders, options.repeats, warmup=0)
+        ours, theirs = min(seconds["batched"]), min(seconds["package"])
         per = 1e3 / options.images
         print(f"{name:<16} {ours * per:9.2f} {theirs * per:9.2f} {ours / theirs:6.2f} {difference:11d}")
 

@@ -34,7 +34,7 @@ BATCH = 250
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--data", default="fashion-mnist", help="28 x 28 grey pictures: fashion-mnist, mnist, mnist5k")
     given = parser.parse_args()
     model = open_model("small", "random")

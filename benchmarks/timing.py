@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 
 def interleaved(
-    contenders: dict[str, Callable[[], object]], repeats: int = 15, warmup: int = 2
+    contenders: Mapping[str, Callable[[], object]], repeats: int = 15, warmup: int = 2
 ) -> dict[str, list[float]]:
     """Seconds of every repeat of every contender."""
     for _ in range(warmup):
