@@ -7,7 +7,7 @@ draws over the image: identifiability and logit of the true class for every imag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -64,6 +64,7 @@ class Lens(ClassSpaceAnalysis):
     def start_sums(self, model: Model) -> None:
         self.names = model.classes
         self.places = token_places(model.layout)[self.selection.where]
+        self._found: dict[str, list[dict[str, Any]]] = {}
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         chosen = self.setting.gallery if self.images is None else frozenset(self.images)
@@ -72,22 +73,32 @@ class Lens(ClassSpaceAnalysis):
             return
         (x,) = points.values()
         logits = self.projector.logits(x[shown][:, self.selection.where], self.selection.first)  # (B, n, K)
-        self._emit_topk(block, logits, batch.indices[shown].tolist())
-        self._emit_maps(block, logits, batch.indices[shown], batch.labels[shown])
+        self._note_topk(block, logits, batch.indices[shown].tolist())
+        self._note_maps(block, logits, batch.indices[shown], batch.labels[shown])
 
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
         pass  # single images need no sums
 
-    def _emit_topk(self, block: int, logits: Tensor, images: Sequence[int]) -> None:
+    def end_batch(self, batch: Batch) -> None:
         import pandas as pd
 
+        for table, blocks in self._found.items():  # making a frame takes longer than finding a block's top classes
+            self.emit(table, pd.DataFrame({name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}))
+        self._found = {}
+        super().end_batch(batch)
+
+    def _note(self, table: str, images: np.ndarray, **columns: Any) -> None:
+        """Columns of one block; those of all blocks are emitted together."""
+        rows = {name: np.broadcast_to(np.asarray(value), images.shape) for name, value in columns.items()}
+        self._found.setdefault(table, []).append({"image": images, **rows})
+
+    def _note_topk(self, block: int, logits: Tensor, images: Sequence[int]) -> None:
         top = logits.topk(min(self.topk, logits.shape[-1]), dim=-1)
         b, n, k = top.indices.shape
         image, token, place = np.meshgrid(np.arange(b), np.arange(n), np.arange(k), indexing="ij")
         classes = top.indices.flatten().tolist()
         where = [self.places[t] for t in token.ravel()]
         columns = {
-            "image": np.asarray(images)[image.ravel()],
             "block": block,
             "token": token.ravel() + self.selection.first,
             "kind": [kind for kind, _, _ in where],
@@ -98,15 +109,13 @@ class Lens(ClassSpaceAnalysis):
             "class_name": [self._name(c) for c in classes],
             "logit": top.values.flatten().cpu().double().numpy(),
         }
-        self.emit("class_space_topk", pd.DataFrame(columns))
+        self._note("class_space_topk", np.asarray(images)[image.ravel()], **columns)
 
     def _name(self, number: int) -> str:
         names = self.names or (self.setting.classes if len(self.setting.classes) == self.projector.classes else ())
         return str(names[number]) if names else str(number)
 
-    def _emit_maps(self, block: int, logits: Tensor, images: Tensor, labels: Tensor) -> None:
-        import pandas as pd
-
+    def _note_maps(self, block: int, logits: Tensor, images: Tensor, labels: Tensor) -> None:
         where = self.selection.kind_slices().get("image")
         known = (labels >= 0).nonzero().flatten()
         if where is None or not len(known):
@@ -122,11 +131,10 @@ class Lens(ClassSpaceAnalysis):
         image, row, column = torch.meshgrid(
             images[known], torch.arange(rows), torch.arange(columns), indexing="ij"
         )  # (B, h, w)
-        place = {"image": image.flatten().numpy()}
+        cells = {"block": block, "row": row.flatten().numpy(), "col": column.flatten().numpy()}
         for name, value in maps.items():
-            cells = {"block": block, "row": row.flatten().numpy(), "col": column.flatten().numpy()}
             numbers = value.flatten().cpu().double().numpy()
-            self.emit("maps_class_space", pd.DataFrame({**place, "map": name, **cells, "value": numbers}))
+            self._note("maps_class_space", image.flatten().numpy(), map=name, **cells, value=numbers)
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         return {}  # all of it is per image
