@@ -142,12 +142,30 @@ def test_restarts_and_momentum_only_help(model, right):
     )
 
 
+@pytest.mark.parametrize("momentum", [0.0, 1.0])
+def test_with_stop_a_picture_is_the_first_that_fools(momentum, model, right):
+    images, labels = right
+    steps, eps = 6, 0.06
+    pgd = {"step": 0.3, "momentum": momentum}
+    expected = perturb(model, images, labels, "pgd", eps, steps=1, stop=True, **pgd)
+    left = answers(model, expected) == labels  # also: not fooled by the random start or by one step
+    for count in range(2, steps + 1):  # brute force: the whole attack again with one step more
+        longer = perturb(model, images, labels, "pgd", eps, steps=count, **pgd)
+        expected[left] = longer[left]
+        left &= answers(model, longer) == labels
+    found = perturb(model, images, labels, "pgd", eps, steps=steps, stop=True, **pgd)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    last = perturb(model, images, labels, "pgd", eps, steps=steps, **pgd)
+    assert (found - last).abs().amax() > 0.01, "someone was fooled early"
+    assert (answers(model, found) == labels).sum() <= (answers(model, last) == labels).sum()
+
+
 def test_the_estimated_gradient_points_along_the_real_one(model, right):
     images, labels = right[0][:2], right[1][:2]
     generators = [torch.Generator().manual_seed(i) for i in range(2)]
     with attacking(model):
         target = Target(model, Threat())
-        real = target.gradient(images, labels, margin)
+        real, _ = target.gradient(images, labels, margin)
         estimate = estimate_gradient(target, images, labels, generators, 200, 1e-3)
     cosine = torch.nn.functional.cosine_similarity(real.flatten(1), estimate.flatten(1))
     assert cosine.min() > 0.35  # 200 draws in 784 dimensions: about sqrt(200 / 984) = 0.45

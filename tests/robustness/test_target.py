@@ -16,7 +16,7 @@ def test_the_gradient_is_that_of_finite_differences(model, pictures):
     target = Target(model, Threat())
     target._mean, target._std = target._mean.double(), target._std.double()
     with attacking(model):
-        gradient = target.gradient(images, labels)
+        gradient, _ = target.gradient(images, labels)
         step = torch.zeros_like(images)
         step[:, 0, 13, 13] = 1e-5
         loss = lambda x: nn.functional.cross_entropy(target(x), labels, reduction="none")  # noqa: E731

@@ -62,11 +62,12 @@ class Target(nn.Module):
             )
         return logits.argmax(1)
 
-    def gradient(self, images: Tensor, labels: Tensor, loss: Loss = cross_entropy) -> Tensor:
-        """d loss / d images, (B, C, H, W). Images do not see each other, so the sum has each one's own gradient."""
+    def gradient(self, images: Tensor, labels: Tensor, loss: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
+        """(d loss / d images (B, C, H, W), logits (B, K)). Images do not see each other: the sum has each one's own."""
         with torch.enable_grad():
             x = images.detach().requires_grad_()
-            return torch.autograd.grad(loss(self(x), labels).sum(), x)[0]
+            logits = self(x)
+            return torch.autograd.grad(loss(logits, labels).sum(), x)[0], logits.detach()
 
 
 @contextmanager

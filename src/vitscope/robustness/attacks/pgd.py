@@ -35,19 +35,32 @@ def ascend(
     start: Tensor | None = None,
     momentum: float = 0.0,
     direction: Direction | None = None,
+    stop: bool = False,
 ) -> Tensor:
-    """`steps` steps of size `step` (in the norm) uphill from `start`, each projected: (B, C, H, W)."""
+    """`steps` steps of size `step` (in the norm) uphill from `start`, each projected: (B, C, H, W).
+
+    stop: an image that fools the model is left as it is. The forward pass of the next step shows it, at no cost.
+    """
     threat = task.threat
     x = task.images if start is None else start
     velocity = torch.zeros_like(x) if momentum else None
+    found, where = x.clone(), torch.arange(len(x), device=x.device)  # the images that x holds
     for _ in range(steps):
-        gradient = target.gradient(x, task.labels)
+        gradient, logits = target.gradient(x, task.labels)
+        if stop and (fooled := logits.argmax(1) != task.labels).any():
+            found[where[fooled]] = x[fooled]
+            go_on = ~fooled
+            x, gradient, where, task = x[go_on], gradient[go_on], where[go_on], task.rows(go_on)
+            velocity = velocity if velocity is None else velocity[go_on]
+            if not len(where):
+                return found
         if velocity is not None:  # gradients of different steps count alike
             mean = gradient.abs().mean((1, 2, 3), keepdim=True).clamp_min(TINY)
             gradient = velocity = momentum * velocity + gradient / mean
         move = steepest(gradient, threat.norm) if direction is None else direction(gradient, x)
         x = threat.project(x + step * move, task.images, eps)
-    return x
+    found[where] = x
+    return found
 
 
 @register_attack("pgd")
@@ -61,6 +74,7 @@ class PGD(Attack):
     restarts: int = 1  # attempts from other random starts, for images that are not fooled yet
     momentum: float = 0.0  # of the gradients; 1.0 is usual where it is used
     random_start: bool = True  # else from the image itself, as in the basic iterative method
+    stop: bool = False  # leave an image alone once it fools the model: faster, and stronger than the last step's picture
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1, momentum=0)
@@ -73,6 +87,8 @@ class PGD(Attack):
             if self.random_start or number:
                 delta = random_in_ball(rows.images, rows.threat.norm, eps, rows.generators("pgd", number))
                 start = rows.threat.project(rows.images + delta, rows.images, eps)
-            return ascend(target, rows, eps, steps=self.steps, step=step, start=start, momentum=self.momentum)
+            return ascend(
+                target, rows, eps, steps=self.steps, step=step, start=start, momentum=self.momentum, stop=self.stop
+            )
 
         return repeated(self.restarts, target, task, attempt)
