@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,6 +15,7 @@ EXAMPLES = """\
   vitscope cost vit_tiny_patch16_224
   vitscope cost deit_small_patch16_224 --device cuda --batch 64
   vitscope cost vit_tiny_patch16_224 --attention softmax 'rpc:layers=0-3,iterations=4'
+  vitscope cost vit_tiny_patch16_224 --model-options img_size=384 depth=6
 """
 COLUMNS = "{:<48} {:<9} {:>10} {:>8} {:>10} {:>6} {:>10} {:>6}"
 HEADER = COLUMNS.format("attention", "mode", "parameters", "GFLOPs", "ms/image", "x", "MB/image", "x")
@@ -30,6 +31,8 @@ class CostOptions:
 
     model: Annotated[tyro.conf.Positional[str], named("MODEL")]
     """a timm name; the weights are random, cost does not depend on them"""
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    """for timm.create_model, e.g. img_size=384"""
     attention: Annotated[tuple[str, ...], named("NAME[:KEY=VALUE,...]")] = ()
     """what to compare, the first being the base; otherwise every attention in its usual settings"""
     batch: int = 8
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     from vitscope.attention.cost import default_settings, measure_costs
     from vitscope.models import open_model
 
-    model = open_model(options.model, weights="random")
+    model = open_model(options.model, weights="random", **options.model_options)
     costs = measure_costs(
         model.module,
         model.preprocess.input_size,
