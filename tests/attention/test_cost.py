@@ -98,3 +98,12 @@ def test_bad_input_is_answered(capfd):
     assert "Did you mean rpc" in capfd.readouterr().err
     with pytest.raises(VitscopeError, match="at least 1"):
         measure_costs(build(), (3, 64, 64), ["softmax"], batch=0)
+
+
+def test_the_command_takes_options_of_the_model(capsys):
+    options = ["img_size=32", "depth=1", "embed_dim=24", "num_heads=3"]
+    words = ["--model-options", *options, "--attention", "softmax", "--batch", "1", "--repeats", "1"]
+    assert run(["cost", "vit_tiny_patch16_224", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "1 blocks x 3 heads of 8" in printed
+    assert printed.count("softmax ") == 2  # inference and training

@@ -208,7 +208,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
     attacked = table[table["attack"] != "noise"] if (table["attack"] != "noise").any() else table
     worst = attacked.sort_values([column, "epsilon"], kind="stable").iloc[0]
     text = (
-        f"{who}{worst['attack']} with a budget of {worst['eps']} ({worst['norm']}) leaves "
+        f"{who}the attack {worst['attack']} with a budget of {worst['eps']} ({worst['norm']}) leaves "
         f"{short(float(worst[column]))} % right of {short(float(worst['clean']))} % (95 % interval "
         f"{short(float(worst[f'{column}_low']))} to {short(float(worst[f'{column}_high']))} %){note}"
     )
