@@ -321,8 +321,8 @@ def direct_labels(ax: Axes, *, least: float = 0.075) -> None:
 def _name(ax: Axes, line: Line2D, x: float, y: float) -> None:
     above = 0 if x == 1.0 else 6  # inside the axes, something else may go on from the line's end
     ax.annotate(
-        ellipsis(str(line.get_label())), (x, y), xycoords="axes fraction", xytext=(6, above), textcoords="offset points",
-        color=line.get_color(), fontsize=8, va="center", ha="left", annotation_clip=False,
+        ellipsis(str(line.get_label())), (x, y), xytext=(6, above), xycoords="axes fraction",
+        textcoords="offset points", color=line.get_color(), fontsize=8, va="center", ha="left", annotation_clip=False,
     )  # fmt: skip
 
 

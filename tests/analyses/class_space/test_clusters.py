@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitscope.analyses.class_space.clusters import FIELDS, cluster_sums, ratio
+from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, cluster_sums, ratio
 
 
 def summed(values: torch.Tensor, members: torch.Tensor, share: bool = False, group: int = 0):
-    sums = cluster_sums(values, members)
-    numbers = {f: float(sums[f][group]) for f in ("n", "m", "mm")} | {f: float(sums[f][0, group]) for f in FIELDS}
+    counts, fields = cluster_sums(values, members)
+    numbers = dict(zip(COUNTS, counts[:, group].tolist())) | dict(zip(FIELDS, fields[:, 0, group].tolist()))
     return ratio(numbers, share=share)
 
 

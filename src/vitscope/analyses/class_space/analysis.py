@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis
-from vitscope.analyses.class_space.clusters import FIELDS, Mean, cluster_sums, ratio
+from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Mean, cluster_sums, ratio
 from vitscope.analyses.class_space.control import beside, check_control, enlist, run_controls, shared_twin
 from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.ranks import check_variant, ties_of
@@ -119,18 +119,19 @@ class ClassSpaceAnalysis(Analysis):
         from vitscope.analyses.base import zeros
 
         g = len(self.groups)
-        self.sums |= {f"{name}.{f}": zeros(*leading, g) for f in ("n", "m", "mm")}
-        self.sums |= {f"{name}.{f}": zeros(*leading, values, g) for f in FIELDS}
+        self.sums[f"{name}.counts"] = zeros(*leading, len(COUNTS), g)
+        self.sums[f"{name}.values"] = zeros(*leading, len(FIELDS), values, g)
 
     def add_clusters(self, name: str, where: Any, values: Tensor, members: Tensor) -> None:
         """Values (V, B, n) of tokens with group members (B, G, n), at index `where` of the leading dimensions."""
-        for field, value in cluster_sums(values, members).items():
-            self.sums[f"{name}.{field}"][where] += value
+        counts, fields = cluster_sums(values, members)
+        self.sums[f"{name}.counts"][where].add_(counts)
+        self.sums[f"{name}.values"][where].add_(fields)
 
     def mean_of(self, name: str, where: Any, value: int, group: int, *, share: bool = False) -> Mean | None:
         """None where no token was seen."""
-        sums = {f: float(self.sums[f"{name}.{f}"][where][group]) for f in ("n", "m", "mm")}
+        sums = dict(zip(COUNTS, self.sums[f"{name}.counts"][where][:, group].tolist()))
         if sums["n"] == 0:
             return None
-        sums |= {f: float(self.sums[f"{name}.{f}"][where][value, group]) for f in FIELDS}
+        sums |= zip(FIELDS, self.sums[f"{name}.values"][where][:, value, group].tolist())
         return ratio(sums, share=share)

@@ -19,20 +19,19 @@ from torch import Tensor
 
 from vitscope.analyses.accumulators import Z95, wilson
 
-FIELDS = ("y", "yy", "ym", "mean")  # per value; `mean` is the sum of the images' own means
+COUNTS = ("n", "m", "mm")  # per group of tokens
+FIELDS = ("y", "yy", "ym", "mean")  # per value and group; `mean` is the sum of the images' own means
 
 
-def cluster_sums(values: Tensor, members: Tensor) -> dict[str, Tensor]:
-    """Values (V, B, n) and group members (B, G, n) -> sums over images.
+def cluster_sums(values: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
+    """Values (V, B, n) and group members (B, G, n) -> sums over images: COUNTS (3, G) and FIELDS (4, V, G).
 
-    `n`, `m`, `mm`: (G,); `y`, `yy`, `ym`, `mean`: (V, G). Images without a member of a group do not count in it.
+    Images without a member of a group do not count in it.
     """
     m = members.sum(-1)  # (B, G)
-    y = torch.einsum("vbn,bgn->vbg", values.double(), members)  # (V, B, G)
-    own = torch.where(m > 0, y / m.clamp(min=1), 0.0)
-    sums = {"n": (m > 0).double(), "m": m, "mm": m.square()}
-    sums = {key: value.sum(0) for key, value in sums.items()}
-    return sums | {"y": y.sum(1), "yy": y.square().sum(1), "ym": (y * m).sum(1), "mean": own.sum(1)}
+    y = torch.einsum("vbn,bgn->vbg", values.double(), members)  # (V, B, G); 0 where there is no member
+    counts = torch.stack([(m > 0).double(), m, m.square()]).sum(1)
+    return counts, torch.stack([y, y.square(), y * m, y / m.clamp(min=1)]).sum(2)
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,8 @@ class Composition(ClassSpaceAnalysis):
         )
         code = match_code(after, attention, mlp, previous)  # (B, n)
         one_hot = torch.nn.functional.one_hot(code, 8).double()  # (B, n, 8)
-        self.sums["codes"][block] += torch.einsum("bnk,bgn->gk", one_hot, readings.members)
-        self.sums["images"][block] += (readings.members.sum(-1) > 0).double().sum(0)
+        self.sums["codes"][block].add_(torch.einsum("bnk,bgn->gk", one_hot, readings.members))
+        self.sums["images"][block].add_((readings.members.sum(-1) > 0).double().sum(0))
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd

@@ -113,7 +113,7 @@ class Identifiability(ClassSpaceAnalysis):
         padded = values if before is not None else torch.cat([values, torch.zeros_like(values)])
         self.add_clusters("tokens", (stage, block), padded, readings.members)
         hits = torch.einsum("bn,bgn->bg", values[1], readings.members)
-        self.sums["any"][stage, block] += (hits > 0).double().sum(0)
+        self.sums["any"][stage, block].add_((hits > 0).double().sum(0))
         half = (2 * now.rank).long()
         for g in range(len(self.groups)):
             inside = half[readings.members[:, g] > 0]
@@ -125,9 +125,9 @@ class Identifiability(ClassSpaceAnalysis):
         first, second = (readings.members[:, self.groups.index(g)] for g in MASKED)
         difference, valid = group_difference(values[[0, 3]], first, second)  # (2, B)
         signs = readings.signs(self.permutations, self.seed)  # (B, P)
-        self.sums["flips"][:, :, p, block] += (difference @ signs).T
-        self.sums["difference"][:, p, block] += difference.sum(1)
-        self.sums["difference_squared"][:, p, block] += difference.square().sum(1)
+        self.sums["flips"][:, :, p, block].add_((difference @ signs).T)
+        self.sums["difference"][:, p, block].add_(difference.sum(1))
+        self.sums["difference_squared"][:, p, block].add_(difference.square().sum(1))
         if p == 0 and block == 0:
             self.sums["difference_n"] += valid.sum()
 

@@ -122,8 +122,8 @@ class Memories(ClassSpaceAnalysis):
         right = (batch.logits.argmax(1).cpu() == batch.labels)[known].long()
         outcome = torch.nn.functional.one_hot(right, 2).double()  # (B, 2)
         for (block, number), hits in self._pending.items():
-            self.sums["outcome_n"][block, number] += outcome.sum(0)
-            self.sums["outcome_hits"][block, number] += hits @ outcome
+            self.sums["outcome_n"][block, number].add_(outcome.sum(0))
+            self.sums["outcome_hits"][block, number].add_(hits @ outcome)
         self._pending.clear()
         super().end_batch(batch)
 

@@ -7,7 +7,7 @@ projected, read and overwritten by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -99,17 +99,14 @@ class Projector:
         self, x: Tensor, labels: Tensor, *, first_token: int = 0, ties: Ties = "half", where: str = "some token"
     ) -> Reading:
         """Rank, logit and top class of (B, n, C) tokens with true classes (B,), without keeping the logits."""
-        normed = self.norm(x).float()
-        shape = normed.shape[:2]
-        rank, logit = (torch.empty(shape, device=x.device) for _ in range(2))
-        top = torch.empty(shape, dtype=torch.int64, device=x.device)
-        for start, stop, head in self._pieces(first_token, shape[1]):
+        normed, labels = self.norm(x).float(), labels.to(x.device)
+        images, n = normed.shape[:2]
+        pieces = []
+        for start, stop, head in self._pieces(first_token, n):
             part = normed[:, start:stop].flatten(0, 1)  # (B * m, C)
-            true = labels.to(x.device).repeat_interleave(stop - start)
-            found = _read_rows(part, true, head, ties, where)
-            for target, value in zip((rank, logit, top), found):
-                target[:, start:stop] = value.view(shape[0], stop - start)
-        return Reading(rank, logit, top)
+            found = _read_rows(part, labels.repeat_interleave(stop - start), head, ties, where)
+            pieces.append([value.view(images, stop - start) for value in found])
+        return Reading(*joined(pieces, 1))
 
     def _pieces(self, first_token: int, n: int) -> list[tuple[int, int, Head]]:
         """(start, stop, head) in the coordinates of the given tokens."""
@@ -122,24 +119,27 @@ class Projector:
         return pieces
 
 
-def _read_rows(x: Tensor, labels: Tensor, head: Head, ties: Ties, where: str) -> tuple[Tensor, Tensor, Tensor]:
+def _read_rows(x: Tensor, labels: Tensor, head: Head, ties: Ties, where: str) -> list[Tensor]:
     """Rows of normalised tokens (R, C) with labels (R,) -> rank, logit, top, each (R,)."""
     rows, classes = x.shape[0], head.weight.shape[0]
     step = max(16, CHUNK.get(x.device.type, LARGE_CHUNK) // classes)
     buffers = [x.new_empty(min(step, rows), classes) for _ in range(2)]
-    rank, logit = x.new_empty(rows), x.new_empty(rows)
-    top = torch.empty(rows, dtype=torch.int64, device=x.device)
     weight = head.weight.t()
-    for start in range(0, rows, step):
+    chunks = []
+    for start in range(0, max(rows, 1), step):
         stop = min(start + step, rows)
         logits, scratch = (buffer[: stop - start] for buffer in buffers)
         torch.addmm(head.bias, x[start:stop], weight, out=logits)  # (R', K)
         check_finite(logits, where)
         true = logits.gather(1, labels[start:stop, None])  # (R', 1)
-        top[start:stop] = top_class(logits, scratch)
-        logit[start:stop] = true[:, 0]
-        rank[start:stop] = rank_from_difference(logits.sub_(true), ties)
-    return rank, logit, top
+        top = top_class(logits, scratch)
+        chunks.append([rank_from_difference(logits.sub_(true), ties), true[:, 0], top])
+    return joined(chunks, 0)
+
+
+def joined(parts: Sequence[Sequence[Tensor]], dim: int) -> list[Tensor]:
+    """The first tensors of all parts together, the second ones, ..."""
+    return [torch.cat(same, dim) if len(same) > 1 else same[0] for same in zip(*parts)]
 
 
 def top_class(logits: Tensor, scratch: Tensor | None = None) -> Tensor:

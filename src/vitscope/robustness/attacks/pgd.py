@@ -74,7 +74,7 @@ class PGD(Attack):
     restarts: int = 1  # attempts from other random starts, for images that are not fooled yet
     momentum: float = 0.0  # of the gradients; 1.0 is usual where it is used
     random_start: bool = True  # else from the image itself, as in the basic iterative method
-    stop: bool = False  # leave an image alone once it fools the model: faster, and stronger than the last step's picture
+    stop: bool = False  # leave an image alone once it fools the model: faster and, if anything, stronger
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1, momentum=0)
