@@ -207,7 +207,8 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         moved, noise = (p[p["block"] == at]["attention_moved"] for p in (part, select(NOISE)))
         text = (
             f"{who(label, several)}the attack {attack} at {part['eps'].iloc[0]} fools "
-            f"{short(int(part['n_fooled'].iloc[0]))} of {short(int(part['n_images'].iloc[0]))} images; half of them have lost the decision by block {at} of "
+            f"{short(int(part['n_fooled'].iloc[0]))} of {short(int(part['n_images'].iloc[0]))} images; "
+            f"half of them have lost the decision by block {at} of "
             f"{int(part['block'].max())} (clean images have won it by block {_median(part, 'won')}), where "
             f"{short(100 * float(moved.iloc[0]))} % of the attention has moved"
         )
