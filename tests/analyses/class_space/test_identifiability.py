@@ -202,7 +202,7 @@ def test_the_control_stands_in_its_own_columns_and_the_model_is_untouched(model,
     plain = measured[0].tables()["class_space_identifiability"]
     np.testing.assert_allclose(table["mean"], plain["mean"])
     assert not np.allclose(table["mean_control"], table["mean"])
-    from vitscope.analyses.class_space.control import random_twin
+    from vitscope.analyses.control import random_twin
 
     alone = Identifiability(permutations=199)
     measure(random_twin(model, 0), batches, [alone])

@@ -216,7 +216,7 @@ def test_two_halves_merge_to_the_whole_and_rows_do_not_depend_on_the_batches(nam
 
 
 def test_the_random_twin_is_measured_beside_the_model_in_the_same_pass(small_model, batches):
-    from vitscope.analyses.class_space.control import shared_twin
+    from vitscope.analyses.control import shared_twin
 
     model = small_model()
     values, norms = run(model, batches([2, 1]), "kpca.values", "kpca.reconstruction", control="random")

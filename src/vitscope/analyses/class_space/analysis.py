@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from vitscope.analyses.base import Analysis
 from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Mean, cluster_sums, ratio
-from vitscope.analyses.class_space.control import beside, check_control, enlist, run_controls, shared_twin
 from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.ranks import check_variant, ties_of
 from vitscope.analyses.class_space.sharing import Readings, release, shared_readings
 from vitscope.analyses.class_space.tokens import Selection, Tokens
+from vitscope.analyses.control import ControlledAnalysis, beside, run_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 POINTS = ("resid_post", "attn_out", "mlp_out")
-PREFIX = "control."  # of the control's sums among ours
 
 
-class ClassSpaceAnalysis(Analysis):
+class ClassSpaceAnalysis(ControlledAnalysis):
     """Subclasses implement `start_sums`, `read` and `own_tables`; here is what they share.
 
     tokens: all, class or image - which tokens are projected. head: how a distilled model's two heads are used.
@@ -43,12 +41,9 @@ class ClassSpaceAnalysis(Analysis):
         variant: str = "exact",
         control: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(control)
         check_variant(variant)
-        check_control(control)
-        self.tokens, self.head, self.variant, self.control = tokens, head, variant, control
-        self._twin: ClassSpaceAnalysis | None = None  # the same analysis of the random twin
-        self._twin_model: Model | None = None
+        self.tokens, self.head, self.variant = tokens, head, variant
 
     @property
     def seed(self) -> int:
@@ -65,9 +60,6 @@ class ClassSpaceAnalysis(Analysis):
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
         raise NotImplementedError
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
-        raise NotImplementedError
-
     # the contract
 
     def needs(self, model: Model) -> list[str]:
@@ -79,34 +71,20 @@ class ClassSpaceAnalysis(Analysis):
         self.layout = model.layout
         self.groups = self.selection.groups()
         self.start_sums(model)
-        if self.control:
-            self._twin_model = shared_twin(model, self.seed)
-            self._twin = type(self)(**{**self.options(), "control": None})
-            self._twin.setting = self.setting
-            self._twin.start(self._twin_model)
-            self.sums |= {PREFIX + key: value for key, value in self._twin.sums.items()}
-
-    def begin(self) -> None:
-        self._link()
-
-    def _link(self) -> None:
-        """The twin adds to our sums: after a resume or a merge they are other tensors than before."""
-        if self._twin is not None:
-            self._twin.sums = {k.removeprefix(PREFIX): v for k, v in self.sums.items() if k.startswith(PREFIX)}
+        self.start_control(model)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         if 0 <= block < self.layout.blocks:
             readings = shared_readings(self.projector, self.selection, ties_of(self.variant), batch)
             self.read(block, points, readings, batch)
-            if self._twin is not None and self._twin_model is not None:
-                enlist(self._twin_model, self._twin, batch)
+            self.enlist_control(batch)
 
     def end_batch(self, batch: Batch) -> None:
         release(batch)
         run_controls(batch)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        self._link()
+        self.link_control()
         tables = self.own_tables()
         if self._twin is None:
             return tables

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
-from vitscope.analyses.class_space.control import shared_twin
 from vitscope.analyses.class_space.memories import (
     LAYERS,
     agreement_test,
@@ -28,6 +27,7 @@ from vitscope.analyses.class_space.permutation import holm
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
+from vitscope.analyses.control import shared_twin
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:

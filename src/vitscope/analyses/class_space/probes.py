@@ -239,10 +239,7 @@ class Probes(ClassSpaceAnalysis):
             self.sums["positions"][block, number] += hits.sum(1)
             members = self.members.expand(len(rows), -1, -1)
             self.add_clusters("hits", (block, number), hits, members)
-        if self._twin is not None and self._twin_model is not None:
-            from vitscope.analyses.class_space.control import enlist
-
-            enlist(self._twin_model, self._twin, batch)
+        self.enlist_control(batch)
 
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
         raise NotImplementedError

@@ -98,15 +98,13 @@ class Relevance(ClassSpaceAnalysis):
         pass
 
     def end_batch(self, batch: Batch) -> None:
-        from vitscope.analyses.class_space.control import enlist
 
         check_labels(batch.labels, self.projector.classes)
         known = batch.labels >= 0
         if known.any():
             masks = token_masks(batch.masks, self.layout.grid)
             self._images(batch, known, None if masks is None else masks[known])
-        if self._twin is not None and self._twin_model is not None:
-            enlist(self._twin_model, self._twin, batch)
+        self.enlist_control(batch)
         super().end_batch(batch)
 
     def _images(self, batch: Batch, known: Tensor, masks: Tensor | None) -> None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.accumulators import mean_std
-from vitscope.analyses.base import Analysis, Figure, zeros
-from vitscope.analyses.class_space.control import check_control, enlist, run_controls, shared_twin
+from vitscope.analyses.base import Figure, zeros
+from vitscope.analyses.control import ControlledAnalysis, run_controls
 from vitscope.analyses.kpca.gram import all_finite
 from vitscope.analyses.kpca.keygram import shared_for
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
-PREFIX = "control."  # of the twin's sums among ours
 OWN, RANDOM = "own", "random"  # column `weights`: the model's own, or drawn at random for the control
 
 
-class KpcaAnalysis(Analysis):
+class KpcaAnalysis(ControlledAnalysis):
     """Subclasses implement `start_sums`, `read` and `own_tables`, and may implement `finish_batch`.
 
     control: 'random' runs the same architecture with random weights beside the model, at twice the cost.
@@ -41,15 +40,12 @@ class KpcaAnalysis(Analysis):
     def __init__(
         self, variant: str = "exact", standardised: bool = False, control: str | None = None, every: int = 1
     ) -> None:
-        super().__init__()
+        super().__init__(control)
         if variant not in self.variants:
             raise VitscopeError(f"variant={variant!r} is not known here: expected one of {', '.join(self.variants)}.")
-        check_control(control)
         if every < 1:
             raise VitscopeError(f"every={every} leaves no image: expected 1 (all) or more.")
-        self.variant, self.standardised, self.control, self.every = variant, standardised, control, every
-        self._twin: KpcaAnalysis | None = None  # the same analysis of the random twin
-        self._twin_model: Model | None = None
+        self.variant, self.standardised, self.every = variant, standardised, every
 
     # for subclasses
 
@@ -61,9 +57,6 @@ class KpcaAnalysis(Analysis):
 
     def finish_batch(self, batch: Batch) -> None:
         """After the last block of a batch."""
-
-    def own_tables(self) -> dict[str, pd.DataFrame]:
-        raise NotImplementedError
 
     # the contract
 
@@ -83,20 +76,7 @@ class KpcaAnalysis(Analysis):
         self.remarks = attention_remarks(model)
         self.sums = {"n": zeros(1, dtype=torch.int64)}
         self.start_sums(model)
-        if self.control:
-            self._twin_model = shared_twin(model, self.setting.seed)
-            self._twin = type(self)(**{**self.options(), "control": None})
-            self._twin.setting = self.setting
-            self._twin.start(self._twin_model)
-            self.sums |= {PREFIX + key: value for key, value in self._twin.sums.items()}
-
-    def begin(self) -> None:
-        self._link()
-
-    def _link(self) -> None:
-        """The twin adds to our sums: after a resume or a merge they are other tensors than before."""
-        if self._twin is not None:
-            self._twin.sums = {k.removeprefix(PREFIX): v for k, v in self.sums.items() if k.startswith(PREFIX)}
+        self.start_control(model)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         named = {name.rpartition("_")[2]: value for name, value in points.items()}
@@ -116,8 +96,7 @@ class KpcaAnalysis(Analysis):
                     "Look at the weights, or run the model in float32."
                 )
         self.read(block, q, k, v, chosen)
-        if self._twin is not None and self._twin_model is not None:
-            enlist(self._twin_model, self._twin, batch)
+        self.enlist_control(batch)
 
     def end_batch(self, batch: Batch) -> None:
         chosen = self._chosen(batch)
@@ -146,7 +125,7 @@ class KpcaAnalysis(Analysis):
     def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
-        self._link()
+        self.link_control()
         tables = {name: table.assign(weights=OWN) for name, table in self.own_tables().items()}
         if self._twin is None:
             return tables

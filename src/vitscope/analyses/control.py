@@ -12,21 +12,59 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
+from vitscope.analyses.base import Analysis
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.analyses.base import Analysis
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
 SUFFIX = "_control"
+PREFIX = "control."  # of the twin's sums among ours
 
 
-def check_control(control: str | None) -> None:
-    if control not in (None, "random"):
-        raise VitscopeError(f"control={control!r} is not known: expected 'random' or nothing.")
+class ControlledAnalysis(Analysis):
+    """An analysis with an option `control`: 'random' measures the random twin, too, in a pass of its own.
+
+    `start` of a subclass ends with `start_control`, its `update` with `enlist_control`, its `end_batch` with
+    `run_controls`; `tables` begins with `link_control` and puts the `own_tables` of the twin beside its own.
+    """
+
+    def __init__(self, control: str | None = None) -> None:
+        super().__init__()
+        if control not in (None, "random"):
+            raise VitscopeError(f"control={control!r} is not known: expected 'random' or nothing.")
+        self.control = control
+        self._twin: ControlledAnalysis | None = None  # the same analysis of the random twin
+        self._twin_model: Model | None = None
+
+    def own_tables(self) -> dict[str, pd.DataFrame]:
+        raise NotImplementedError
+
+    def start_control(self, model: Model) -> None:
+        if self.control:
+            self._twin_model = shared_twin(model, self.setting.seed)
+            self._twin = type(self)(**{**self.options(), "control": None})
+            self._twin.setting = self.setting
+            self._twin.start(self._twin_model)
+            self.sums |= {PREFIX + key: value for key, value in self._twin.sums.items()}
+
+    def begin(self) -> None:
+        self.link_control()
+
+    def link_control(self) -> None:
+        """The twin adds to our sums: after a resume or a merge they are other tensors than before."""
+        if self._twin is not None:
+            self._twin.sums = {k.removeprefix(PREFIX): v for k, v in self.sums.items() if k.startswith(PREFIX)}
+
+    def enlist_control(self, batch: Batch) -> None:
+        """Ask for a pass of the twin over this batch; one pass serves all analyses."""
+        if self._twin is not None and self._twin_model is not None:
+            waiting = vars(batch).setdefault(SLOT, {}).setdefault(id(self._twin_model), (self._twin_model, []))[1]
+            if self._twin not in waiting:
+                waiting.append(self._twin)
 
 
 def random_twin(model: Model, seed: int = 0) -> Model:
@@ -81,7 +119,7 @@ def _draw(module: nn.Module) -> None:
 
 
 _TWINS: WeakKeyDictionary[Model, dict[int, Model]] = WeakKeyDictionary()
-SLOT = "_class_space_control"  # where analyses put their controls on a batch
+SLOT = "_control"  # where analyses put their controls on a batch
 
 
 def shared_twin(model: Model, seed: int = 0) -> Model:
@@ -90,13 +128,6 @@ def shared_twin(model: Model, seed: int = 0) -> Model:
     if seed not in twins:
         twins[seed] = random_twin(model, seed)
     return twins[seed]
-
-
-def enlist(twin: Model, analysis: Analysis, batch: Batch) -> None:
-    """Ask for a control pass of `twin` over this batch that feeds `analysis`."""
-    waiting = vars(batch).setdefault(SLOT, {}).setdefault(id(twin), (twin, []))[1]
-    if analysis not in waiting:
-        waiting.append(analysis)
 
 
 def run_controls(batch: Batch) -> None:
