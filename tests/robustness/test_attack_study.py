@@ -151,12 +151,14 @@ def test_several_models_make_one_report_with_curves_gallery_and_lens(model, data
     assert shown <= {path.name for path in runs[0].images_dir.iterdir()}
 
 
-def test_a_run_can_be_done_again_from_what_it_saved(data, tmp_path):
+@pytest.mark.parametrize("normalise", ["auto", "inside"])
+def test_a_run_can_be_done_again_from_what_it_saved(normalise, data, tmp_path):
     options = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=1", "num_heads=2", "num_classes=10"]
     from vitscope.cli import run
 
     words = ["attack", "vit_tiny_patch16_224", "--weights", "random", "--model-options", *options, "--data", "mnist5k"]
     words += ["--images", "20", "--attacks", "fgsm,pgd", "--eps", "8/255..10/255", "--steps", "2", "--no-progress"]
+    words += ["--normalise", normalise]
     assert run([*words, "--set", "pgd.restarts=2", "--out", str(tmp_path / "run"), "--no-report"]) == 0
     again = vitscope.rerun(tmp_path / "run", tmp_path / "again", progress=False)
     first = vitscope.Run.open(tmp_path / "run")

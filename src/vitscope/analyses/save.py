@@ -2,7 +2,7 @@
 
     RUN/activations/points.json               per point: shape of one image's value, type, projected or not
     RUN/activations/<point>/r<rank>-<shard>.npy   rows of images, at most `shard_mb` each, for numpy.load(mmap_mode="r")
-    RUN/tables/saved.csv                      image, rank, shard, row: where each image is, the same for every point
+    RUN/tables/saved.csv                      image, rank, row: where each image is, the same for every point
 
 `open_saved(run)[point]` puts them together again without reading them into memory.
 """

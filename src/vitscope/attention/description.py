@@ -1,4 +1,4 @@
-"""The attention of a model in plain values: what a run saves in model.json and what the command line takes.
+"""The attention of a model in plain values: what a run keeps in config.yaml and what the command line takes.
 
     {"name": "rpc", "layers": "0", "iterations": 4, "lambda": 4.0, "variant": "code", "symmetric": true}
     rpc:layers=0,iterations=4,lambda=4

@@ -11,7 +11,7 @@ from importlib import import_module
 from vitscope.errors import VitscopeError, suggest
 
 COMMANDS = {
-    "demo": "train a small ViT on 5,000 digits, look inside, write a report",
+    "demo": "train two small ViTs on 5,000 digits, look inside, attack them, write a report",
     "analyze": "look inside one or more models in one pass over the data and write a report",
     "lens": "where a ViT knows the class: every token read by the model's own head",
     "attack": "how easily models break: accuracy against the budget of an attacker",

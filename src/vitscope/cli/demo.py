@@ -19,7 +19,7 @@ class DemoOptions:
     """Train two small ViTs on 4,000 handwritten digits, look inside and attack them on others, and write a report."""
 
     out: Annotated[str, named("DIR")] = "runs/demo"
-    """where the trained model, the analysis and report.html go"""
+    """where the trained models, the analysis, the attacks and report.html go"""
     seed: int = 0
     """of the initial weights and the order of the images"""
     epochs: int | None = None

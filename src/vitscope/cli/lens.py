@@ -51,7 +51,8 @@ class LensOptions(Words):
 
 
 def main(arguments: Sequence[str]) -> None:
-    show(as_request(parse(LensOptions, "lens", arguments, EXAMPLES)).run())
+    request = as_request(parse(LensOptions, "lens", arguments, EXAMPLES))
+    show(request.run(command=["vitscope", "lens", *arguments]))
 
 
 def as_request(options: LensOptions) -> AnalyzeOptions:

@@ -41,7 +41,7 @@ class Words(TrainWords):
     loaders: int = 0
     """processes that read images, in each run"""
     cluster: Literal["auto", "local", "slurm"] = "auto"
-    """where to run; auto: SLURM where its commands are, else this machine"""
+    """where to run; auto: SLURM where one answers, else this machine"""
     slurm: Mapping[str, Any] = field(default_factory=dict)
     """parameters of submitit's SlurmExecutor, such as partition=gpu time=600 mem_gb=8"""
 

@@ -18,8 +18,8 @@ EXAMPLES = """\
   vitscope train --config runs/digits/config.yaml --seed 1 --out runs/digits-1
   vitscope train --data path/to/pictures --model vit_small_patch16_224 --epochs 50 --augment flip --out runs/mine
   vitscope train --recipe small --attention rpc:layers=0 --probe kpca.reconstruction,accuracy --out runs/rpc
-  vitscope train --weights runs/digits --lr 1e-4 --data path/to/pictures --out runs/tuned
-  vitscope train --weights runs/digits --evaluate --data mnist5k --out runs/judged
+  vitscope train --recipe quick --weights runs/digits --lr 1e-4 --data path/to/pictures --out runs/tuned
+  vitscope train --recipe quick --weights runs/digits --evaluate --data mnist5k --out runs/judged
   vitscope train --recipe quick --track tensorboard,wandb --track-offline --out runs/tracked
   torchrun --nproc_per_node 2 -m vitscope train --recipe quick --out runs/two
 """

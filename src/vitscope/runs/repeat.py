@@ -43,6 +43,10 @@ def _request(old: Run) -> AnalyzeOptions:
         from vitscope.robustness.evaluation.request import options_of_run
 
         return options_of_run(old.config, _started_in(old))
+    if list(old.config["analyses"]) == ["attack"]:
+        from vitscope.robustness.request import AttackRequest
+
+        return AttackRequest.from_config(old.config, _started_in(old))
     return AnalyzeOptions.from_config(old.config, _started_in(old))
 
 
@@ -51,7 +55,8 @@ def _train(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
     from vitscope.training.setup import open_data
 
     saved, directory = dict(old.config["options"]), _started_in(old)
-    saved |= {name: place_of(saved[name], directory) for name in ("data", "root")}
+    places = ("data", "root", "weights", "teacher", "teacher_weights")
+    saved |= {name: place_of(saved[name], directory) for name in places if saved.get(name)}
     options = TrainOptions.from_config(saved, **changes)
     data = open_data(options)
     for part, images in (("train", data.train), ("test", data.test)):
@@ -64,10 +69,16 @@ def _started_in(run: Run) -> Path | None:
     return Path(directory) if directory else None
 
 
+def _as_now(run: Run) -> str:
+    """The command without `rerun`; only evaluate does not read a configuration."""
+    kept = str(run.environment.get("command") or "vitscope evaluate")
+    return kept if run.kind == "evaluate" else f"vitscope {run.kind} --config {run.path / 'config.yaml'}"
+
+
 def _check_same(run: Run, what: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if lines := difference(then, now, _PLACES):
         raise RunError(
             f"The {what} of {run.path} is not what it was (then -> now):\n"
             + "\n".join(f"  {line}" for line in lines)
-            + f"\nTo take it as it is now: vitscope {run.kind} --config {run.path / 'config.yaml'} --out FOLDER."
+            + f"\nTo take it as it is now: {_as_now(run)} --out FOLDER."
         )

@@ -27,7 +27,7 @@ FORMAT = 1  # of the folder; raised when an older folder can no longer be read o
 # All that a run may put into its folder. `overwrite` removes these and leaves a user's own notes alone.
 OWNED = (
     "config.yaml", "environment.json", "summary.json", "timing.json", "warnings.json", "model.json", "report.html",
-    "tables", "figures", "images", "state", "checkpoints", "activations",
+    "tables", "figures", "images", "state", "checkpoints", "activations", "tracking", "wandb",
 )  # fmt: skip
 SKIPPED_COLUMNS = ["image", "path", "reason"]
 

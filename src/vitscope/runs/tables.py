@@ -63,7 +63,8 @@ def _check_finite(name: str, column: str, values: pd.Series) -> None:
         rows = np.flatnonzero(bad)
         raise NumericalError(
             f"Table {name!r}, column {column!r}: {len(rows)} of {len(values)} values are missing, NaN or infinite "
-            f"(first in row {rows[0]}: {values.iloc[int(rows[0])]}). If that is meant, pass allow_nan=[{column!r}]."
+            f"(first in row {rows[0]}: {values.iloc[int(rows[0])]}). If that is meant: "
+            f"allow_nan=[{column!r}], which an analysis says with its attribute `optional`."
         )
 
 

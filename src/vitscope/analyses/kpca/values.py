@@ -128,7 +128,8 @@ class Values(KpcaAnalysis):
 
     axes: 'unit' takes unit eigenvectors, as published; 'kpca' divides each by the root of its eigenvalue, as kernel PCA
     does (it only matters to measures that see the length of columns). nulls=False leaves the nulls out.
-    Tables: `kpca_values` (per head), `kpca_values_model` (over all heads), per image and block `kpca_values_images`.
+    Tables: `kpca_values` (per head), `kpca_values_layers`, `kpca_values_model` (over all heads), `kpca_values_images`
+    (per image and block).
     """
 
     axes_needed = True
