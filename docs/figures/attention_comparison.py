@@ -37,8 +37,8 @@ def read_curves(folder: Path) -> dict[str, Curve]:
     runs = {name: run for name, run in runs.items() if run.status == "finished"}
     tables = {name: run.table("training") for name, run in runs.items()}
     curves = {short(curve.name): curve for curve in curves_over_seeds(runs, tables)}
-    order = ["softmax", *COLUMNS]
-    return dict(sorted(curves.items(), key=lambda item: [not item[0].startswith(name) for name in order]))
+    order = ["softmax", *COLUMNS, "code", "paper", "exact"]
+    return dict(sorted(curves.items(), key=lambda item: [name not in item[0] for name in order]))
 
 
 def draw(curves: dict[str, Curve]) -> None:
