@@ -86,7 +86,7 @@ def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
         known = [figure for figure in figures if figure]
         rows.append(
             {
-                "name": name.replace(".", ": ").replace("_", " "),
+                "name": _spoken(name),
                 "note": "; ".join(dict.fromkeys(str(f["note"]) for f in known if f.get("note"))),
                 "n": _agree({label: short(f["n"]) for label, f in zip(summaries, figures) if f}),
                 "cells": [_figure(f) if f else Markup("–") for f in figures],
@@ -150,3 +150,9 @@ def _git(git: Mapping[str, Any]) -> str:
     changed = git.get("changed_files")
     state = "clean" if changed == 0 else f"{changed} changed files"
     return f"{str(git.get('commit') or 'no commit')[:12]} on {git.get('branch')}, {state}"
+
+
+def _spoken(name: str) -> str:
+    """`class_space.token_share` -> `class space: token share`; behind an @ stands a value: `attack: pgd@0.05`."""
+    what, at, value = name.partition("@")
+    return what.replace(".", ": ").replace("_", " ") + at + value

@@ -40,7 +40,8 @@ def parse_epsilons(given: str | float | Iterable[str | float], norm: str = "linf
     if not numbers:
         raise VitscopeError("No epsilon is given: expected a budget or several, such as 4/255 or 1/255..6/255.")
     _check_unit(numbers, norm)
-    return tuple(Epsilon(float(n), _text(n, norm)) for n in numbers)
+    in_255ths = norm == "linf" and all((n * 255).denominator == 1 for n in numbers)
+    return tuple(Epsilon(float(n), _text(n, in_255ths)) for n in numbers)
 
 
 def _expand(word: str) -> list[Fraction]:
@@ -94,10 +95,10 @@ def _written(number: float) -> str:
     return f"{k}/255" if k and number < 1 and abs(number * 255 - k) < 1e-6 else repr(number)
 
 
-def _text(number: Fraction, norm: str = "linf") -> str:
-    """Linf budgets in 255ths where they are; 0.2 in another norm stays 0.2."""
+def _text(number: Fraction, in_255ths: bool = True) -> str:
+    """Linf budgets in 255ths where they are; 0.2 in another norm, or among 0.05, 0.1, ..., stays 0.2."""
     k, decimal = number * 255, f"{float(number):.6g}"
-    short = norm != "linf" and Fraction(decimal) == number
+    short = not in_255ths and Fraction(decimal) == number
     return f"{k.numerator}/255" if k.denominator == 1 and 0 < number < 1 and not short else decimal
 
 
