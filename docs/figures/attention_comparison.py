@@ -1,4 +1,4 @@
-"""Draws attention_comparison.png and prints the tables of docs/results/attention.md from the finished comparison:
+"""Draws attention_comparison.png and prints the numbers of docs/results/attention.md from the finished comparison:
 
 python docs/figures/attention_comparison.py runs/attention
 """
@@ -10,7 +10,11 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+import torch
 
+from vitscope.attention.rpc import rpc_threshold
+from vitscope.data import load_data
+from vitscope.models import open_model
 from vitscope.report import figures as f
 from vitscope.report.panels.training import Curve, curves_over_seeds
 from vitscope.report.svg import save_figure
@@ -87,7 +91,30 @@ def table(curves: dict[str, Curve]) -> str:
     return "\n".join(lines)
 
 
+@torch.no_grad()
+def outlier_shares(folder: Path) -> str:
+    """Per RPC setting (seed 0): key entries beyond the first iteration's threshold, for each layer with RPC."""
+    lines = []
+    for path in sorted((folder / "runs").glob("*rpc*_seed-0")):
+        model = open_model(path)
+        (batch,) = load_data("fashion-mnist", "test", images=200).batches(model.preprocess, 200)
+        shares = []
+        for block in model.module.blocks:
+            if not hasattr(options := getattr(block.attn, "options", None), "iterations"):
+                continue  # no RPC here
+            found: list[torch.Tensor] = []
+            handle = block.attn.qkv.register_forward_hook(lambda _, __, value, found=found: found.append(value))
+            model(batch.images)
+            handle.remove()
+            heads, size = model.layout.heads, model.layout.head_dim
+            keys = found[0].unflatten(-1, (2, heads, size))[:, :, 0].transpose(1, 2)  # (B, H, N, D)
+            beyond = keys.abs() > rpc_threshold(keys, options.lambd, options.variant)
+            shares.append(f"{100 * beyond.double().mean():.3f} %")
+        lines.append(f"{path.name}: {', '.join(shares)}")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
     found = read_curves(Path(sys.argv[1]))
     draw(found)
-    sys.stdout.write(table(found) + "\n")
+    sys.stdout.write(f"{table(found)}\n\n{outlier_shares(Path(sys.argv[1]))}\n")

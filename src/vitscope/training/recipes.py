@@ -23,7 +23,7 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "quick": Recipe(
         about="a small ViT on 4,000 digits, as in the demo",
-        cost="about 45 s on one CPU core",
+        cost="about a minute on one CPU core",
         reaches="95 % of 1,000 held-out digits (seed 0)",
         options={
             "data": "mnist5k",
