@@ -77,5 +77,7 @@ def test_analyses_share_one_projection_per_point(model, batches, monkeypatch):
     read = Projector.read
     monkeypatch.setattr(Projector, "read", lambda self, *a, **k: calls.append(k["where"]) or read(self, *a, **k))
     measure(model, batches[:1], [Identifiability(), Composition(), Memories()])
-    assert len(calls) == len(set(calls)) == 3 * 3 + 1  # three points per block, and the embedding
+    points = [point for where in calls for point in where.split(" or ")]
+    assert len(points) == len(set(points)) == 3 * 3 + 1  # three points per block, and the embedding
+    assert len(calls) == 3 + 1  # those of a block together
     assert not [key for key in vars(batches[0]) if key.startswith("_")]  # nothing stays on the batch

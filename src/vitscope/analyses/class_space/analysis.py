@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 POINTS = ("resid_post", "attn_out", "mlp_out")
+HOOKS = tuple(f"hook_{point}" for point in POINTS)
 
 
 class ClassSpaceAnalysis(ControlledAnalysis):
-    """Subclasses implement `start_sums`, `read` and `own_tables`; here is what they share.
+    """Subclasses implement `start_sums`, `read`, `sum_up` and `own_tables`; here is what they share.
+
+    `read` notes a few numbers per token while a block runs; `sum_up` adds those of all blocks at once when the batch
+    ends: a few operations on large tensors instead of hundreds on small ones.
 
     tokens: all, class or image - which tokens are projected. head: how a distilled model's two heads are used.
     variant: 'exact', or 'code' for the published conventions. control: 'random' measures a random twin, too.
@@ -57,7 +61,10 @@ class ClassSpaceAnalysis(ControlledAnalysis):
     def start_sums(self, model: Model) -> None:
         raise NotImplementedError
 
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
+        raise NotImplementedError
+
+    def sum_up(self, readings: Readings, batch: Batch) -> None:
         raise NotImplementedError
 
     # the contract
@@ -70,16 +77,20 @@ class ClassSpaceAnalysis(ControlledAnalysis):
         self.selection = self.select(model)
         self.layout = model.layout
         self.groups = self.selection.groups()
+        self._readings: Readings | None = None  # of the batch that is under way
         self.start_sums(model)
         self.start_control(model)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         if 0 <= block < self.layout.blocks:
-            readings = shared_readings(self.projector, self.selection, ties_of(self.variant), batch)
-            self.read(block, points, readings, batch)
+            self._readings = shared_readings(self.projector, self.selection, ties_of(self.variant), batch)
+            self.read(block, points, self._readings)
             self.enlist_control(batch)
 
     def end_batch(self, batch: Batch) -> None:
+        if self._readings is not None:
+            self.sum_up(self._readings, batch)
+            self._readings = None
         release(batch)
         run_controls(batch)
 
@@ -101,7 +112,7 @@ class ClassSpaceAnalysis(ControlledAnalysis):
         self.sums[f"{name}.values"] = zeros(*leading, len(FIELDS), values, g)
 
     def add_clusters(self, name: str, where: Any, values: Tensor, members: Tensor) -> None:
-        """Values (V, B, n) of tokens with group members (B, G, n), at index `where` of the leading dimensions."""
+        """Values (..., V, B, n) of tokens with group members (B, G, n), at index `where` of the leading dimensions."""
         counts, fields = cluster_sums(values, members)
         self.sums[f"{name}.counts"][where].add_(counts)
         self.sums[f"{name}.values"][where].add_(fields)

@@ -11,6 +11,7 @@ All that is needed adds up over images: n, sum m, sum m^2, and for each value su
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,14 +25,22 @@ FIELDS = ("y", "yy", "ym", "mean")  # per value and group; `mean` is the sum of 
 
 
 def cluster_sums(values: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
-    """Values (V, B, n) and group members (B, G, n) -> sums over images: COUNTS (3, G) and FIELDS (4, V, G).
+    """Values (..., V, B, n), group members (B, G, n) -> sums over images: COUNTS (3, G) and FIELDS (..., 4, V, G).
 
     Images without a member of a group do not count in it.
     """
     m = members.sum(-1)  # (B, G)
-    y = torch.einsum("vbn,bgn->vbg", values.double(), members)  # (V, B, G); 0 where there is no member
+    y = torch.einsum("...vbn,bgn->...vbg", values.double(), members)  # (..., V, B, G); 0 where there is no member
     counts = torch.stack([(m > 0).double(), m, m.square()]).sum(1)
-    return counts, torch.stack([y, y.square(), y * m, y / m.clamp(min=1)]).sum(2)
+    return counts, torch.stack([y, y.square(), y * m, y / m.clamp(min=1)], -4).sum(-2)
+
+
+def counted(numbers: Tensor, size: int) -> Tensor:
+    """How often each of 0 .. size - 1 occurs along the last dimension: (..., n) int64 -> (..., size) int64."""
+    *leading, _ = numbers.shape
+    rows = math.prod(leading)
+    places = numbers + size * torch.arange(rows).view(*leading, 1)
+    return torch.bincount(places.flatten(), minlength=size * rows).view(*leading, size)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis
+from vitscope.analyses.class_space.clusters import counted
 from vitscope.analyses.class_space.sharing import Readings
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ SHARES = ("attention", "mlp", "previous", "several", "none")
 
 
 def match_code(after: Tensor, attention: Tensor, mlp: Tensor, previous: Tensor) -> Tensor:
-    """Top classes, each (B, n) -> (B, n) int64 in 0..7: bit 1 attention, bit 2 MLP, bit 4 previous block match."""
+    """Top classes, each (..., n) -> (..., n) int64 in 0..7: bit 1 attention, bit 2 MLP, bit 4 previous block match."""
     return (attention == after).long() + 2 * (mlp == after).long() + 4 * (previous == after).long()
 
 
@@ -60,16 +61,22 @@ class Composition(ClassSpaceAnalysis):
     def start_sums(self, model: Model) -> None:
         self.sums["codes"] = zeros(self.layout.blocks, len(self.groups), 8)
         self.sums["images"] = zeros(self.layout.blocks, len(self.groups))
+        self._tops: list[Tensor] = []  # of the embedding, then of the three points of each block
 
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
-        previous = readings.before(block, points).top
-        after, attention, mlp = (
-            readings.get(block, f"hook_{point}", points).top for point in ("resid_post", "attn_out", "mlp_out")
-        )
-        code = match_code(after, attention, mlp, previous)  # (B, n)
-        one_hot = torch.nn.functional.one_hot(code, 8).double()  # (B, n, 8)
-        self.sums["codes"][block].add_(torch.einsum("bnk,bgn->gk", one_hot, readings.members))
-        self.sums["images"][block].add_((readings.members.sum(-1) > 0).double().sum(0))
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
+        if block == 0:
+            self._tops = [readings.before(block, points).top]
+        self._tops += [reading.top for reading in readings.get(block, points, *HOOKS)]
+
+    def sum_up(self, readings: Readings, batch: Batch) -> None:
+        after, attention, mlp = torch.stack(self._tops[1:]).unflatten(0, (-1, 3)).unbind(1)  # each (L, B, n)
+        previous = torch.cat([self._tops[0][None], after[:-1]])
+        code = match_code(after, attention, mlp, previous)  # (L, B, n)
+        for g in range(len(self.groups)):
+            inside = code[:, readings.members[:, g] > 0]  # (L, members)
+            self.sums["codes"][:, g].add_(counted(inside, 8))
+        self.sums["images"].add_((readings.members.sum(-1) > 0).double().sum(0))
+        self._tops = []
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd

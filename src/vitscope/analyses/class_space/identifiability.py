@@ -18,14 +18,14 @@ The embedding is there as point `resid_pre` of block 0. Intervals are over image
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
-from vitscope.analyses.class_space.clusters import Mean
+from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis
+from vitscope.analyses.class_space.clusters import Mean, counted
 from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
@@ -44,14 +44,9 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 20
 
 
-def token_values(now: Reading, before: Reading | None, classes: int) -> Tensor:
-    """(4 or 2, B, n) float64: r, whether r = 1, and with a previous reading whether and how much the logit rose."""
-    r = identifiability(now.rank.double(), classes)
-    values = [r, (now.rank == 0).double()]
-    if before is not None:
-        change = now.logit.double() - before.logit.double()
-        values += [(change > 0).double(), change]
-    return torch.stack(values)
+def token_values(rank: Tensor, change: Tensor, classes: int) -> Tensor:
+    """Ranks and rises of the logit (..., B, n) -> (..., 4, B, n) float64: r, is r = 1, did the logit rise, how much."""
+    return torch.stack([identifiability(rank.double(), classes), rank == 0, change > 0, change], -3)
 
 
 def rank_quantile(counts: Tensor, q: float) -> float:
@@ -98,38 +93,47 @@ class Identifiability(ClassSpaceAnalysis):
             self.sums["flips"] = zeros(self.permutations, 2, len(POINTS), blocks)
             self.sums |= {key: zeros(2, len(POINTS), blocks) for key in ("difference", "difference_squared")}
             self.sums["difference_n"] = zeros(1)
+        self._seen: list[Reading] = []  # of the embedding, then of the three points of each block
 
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
-        before = readings.before(block, points)
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
         if block == 0:
-            self._add(3, 0, before, None, readings)
-        for p, point in enumerate(POINTS):
-            values = self._add(p, block, readings.get(block, f"hook_{point}", points), before, readings)
-            if readings.masks is not None and "object" in self.groups:
-                self._compare(p, block, values, readings)
+            self._seen = [readings.before(block, points)]
+        self._seen += readings.get(block, points, *HOOKS)
 
-    def _add(self, stage: int, block: int, now: Reading, before: Reading | None, readings: Readings) -> Tensor:
-        values = token_values(now, before, self.projector.classes)
-        padded = values if before is not None else torch.cat([values, torch.zeros_like(values)])
-        self.add_clusters("tokens", (stage, block), padded, readings.members)
-        hits = torch.einsum("bn,bgn->bg", values[1], readings.members)
-        self.sums["any"][stage, block].add_((hits > 0).double().sum(0))
-        half = (2 * now.rank).long()
+    def sum_up(self, readings: Readings, batch: Batch) -> None:
+        embedding, *blocks = self._seen
+        rank = torch.stack([reading.rank for reading in blocks]).unflatten(0, (-1, len(POINTS)))  # (L, 3, B, n)
+        logit = torch.stack([reading.logit for reading in blocks]).unflatten(0, (-1, len(POINTS))).double()
+        before = torch.cat([embedding.logit[None].double(), logit[:-1, 0]])  # (L, B, n): the residual before the block
+        change = logit - before[:, None]
+        values = self._add(slice(0, 3), rank.transpose(0, 1), change.transpose(0, 1), readings)  # (3, L, 4, B, n)
+        self._add((3, 0), embedding.rank, torch.zeros_like(embedding.logit, dtype=torch.float64), readings)
+        if readings.masks is not None and "object" in self.groups:
+            self._compare(values, readings)
+        self._seen = []
+
+    def _add(self, where: Any, rank: Tensor, change: Tensor, readings: Readings) -> Tensor:
+        """Ranks and rises (..., B, n), at index `where` of stages and blocks."""
+        values = token_values(rank, change, self.projector.classes)  # (..., 4, B, n)
+        self.add_clusters("tokens", where, values, readings.members)
+        hits = torch.einsum("...bn,bgn->...bg", values[..., 1, :, :], readings.members)
+        self.sums["any"][where].add_((hits > 0).double().sum(-2))
+        half = (2 * rank).long()
         for g in range(len(self.groups)):
-            inside = half[readings.members[:, g] > 0]
-            counts = self.sums["ranks"][stage, block, g]
-            counts += torch.bincount(inside, minlength=len(counts))
+            inside = half[..., readings.members[:, g] > 0]  # (..., members)
+            counts = self.sums["ranks"][where][..., g, :]
+            counts += counted(inside, counts.shape[-1])
         return values
 
-    def _compare(self, p: int, block: int, values: Tensor, readings: Readings) -> None:
+    def _compare(self, values: Tensor, readings: Readings) -> None:
         first, second = (readings.members[:, self.groups.index(g)] for g in MASKED)
-        difference, valid = group_difference(values[[0, 3]], first, second)  # (2, B)
+        compared = values[:, :, [0, 3]].movedim(2, 0)  # (2, 3, L, B, n): r and the rise of the logit
+        difference, valid = group_difference(compared, first, second)  # (2, 3, L, B)
         signs = readings.signs(self.permutations, self.seed)  # (B, P)
-        self.sums["flips"][:, :, p, block].add_((difference @ signs).T)
-        self.sums["difference"][:, p, block].add_(difference.sum(1))
-        self.sums["difference_squared"][:, p, block].add_(difference.square().sum(1))
-        if p == 0 and block == 0:
-            self.sums["difference_n"] += valid.sum()
+        self.sums["flips"].add_((difference @ signs).movedim(-1, 0))
+        self.sums["difference"].add_(difference.sum(-1))
+        self.sums["difference_squared"].add_(difference.square().sum(-1))
+        self.sums["difference_n"] += valid.sum()
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd

@@ -17,7 +17,6 @@ from vitscope.analyses.base import register_analysis
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import identifiability, ties_of, true_rank
-from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.errors import VitscopeError
 
@@ -75,9 +74,6 @@ class Lens(ClassSpaceAnalysis):
         logits = self.projector.logits(x[shown][:, self.selection.where], self.selection.first)  # (B, n, K)
         self._note_topk(block, logits, batch.indices[shown].tolist())
         self._note_maps(block, logits, batch.indices[shown], batch.labels[shown])
-
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
-        pass  # single images need no sums
 
     def end_batch(self, batch: Batch) -> None:
         import pandas as pd

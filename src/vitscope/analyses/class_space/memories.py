@@ -70,13 +70,13 @@ def value_vectors(model: Model, block: int, layer: Layer) -> Tensor:
     return values
 
 
-def coefficients(model: Model, block: int, layer: Layer, value: Tensor) -> Tensor:
-    """What weighs the value vectors, (B, N, M), from `attn.hook_z` (B, H, N, D) or `mlp.hook_post` (B, N, M)."""
+def coefficients(model: Model, block: int, layer: Layer, value: Tensor, tokens: slice = slice(None)) -> Tensor:
+    """What weighs the value vectors, (B, n, M), from `attn.hook_z` (B, H, N, D) or `mlp.hook_post` (B, N, M)."""
     if layer == "mlp":
-        return value
+        return value[:, tokens]
     owner: Any = model.module.blocks[block]  # type: ignore[index]
     attention = owner.get_submodule(block_row(owner).attn)
-    flat = value.transpose(1, 2).flatten(2)  # (B, N, H * D)
+    flat = value[:, :, tokens].transpose(1, 2).flatten(2)  # (B, n, H * D)
     norm = getattr(attention, "norm", None)  # scale norm sits between z and the projection
     return norm(flat) if isinstance(norm, nn.Module) else flat
 
@@ -104,13 +104,14 @@ def largest(coefs: Tensor, k: int = BEST) -> Tensor:
 
 
 def key_value_agreement(active: Tensor, wanted: Tensor) -> Tensor:
-    """Active memories (B, n, k), the true class' memories (B, k) -> (B, n) bool: do they share one?"""
-    return (active[..., :, None] == wanted[:, None, None, :]).flatten(2).any(-1)
+    """Active memories (..., B, n, k), the true class' memories (..., B, k) -> (..., B, n) bool: do they share one?"""
+    return (active[..., :, None] == wanted[..., None, None, :]).flatten(-2).any(-1)
 
 
 def compositionality(active: Tensor, classes: Tensor, top: Tensor) -> Tensor:
-    """Active memories (B, n, k), top class per memory (M,), the layer's top class (B, n) -> (B, n) bool."""
-    return (classes[active] == top[..., None]).any(-1)
+    """Active memories (L, B, n, k), top class per memory (L, M), the layer's top class (L, B, n) -> (L, B, n) bool."""
+    said = classes.gather(1, active.flatten(1)).view_as(active)
+    return (said == top[..., None]).any(-1)
 
 
 def agreement_test(trained: Tensor, control: Tensor, permutations: int, seed: int) -> float:

@@ -75,22 +75,27 @@ class Memories(ClassSpaceAnalysis):
         directions = class_directions(model, final_norm=self.variant != "code")
         twin = shared_twin(model, self.seed)
         twin_directions = class_directions(twin, final_norm=self.variant != "code")
-        self.best, self.top_class, self.agreement, self.agreement_control = {}, {}, {}, {}
+        best: dict[str, list[Tensor]] = {layer: [] for layer in LAYERS}
+        top_class: dict[str, list[Tensor]] = {layer: [] for layer in LAYERS}
+        self.agreement, self.agreement_control = {}, {}
         for block in range(self.layout.blocks):
             for layer in LAYERS:
                 values = value_vectors(model, block, layer)
                 if self.activation == "pre" and layer == "mlp":
                     self._check_width(model, block, values)
                 key = block, layer
-                self.best[key] = best_memories(directions, values)  # (K, 5)
-                self.top_class[key] = memory_classes(directions, values)  # (M,)
+                best[layer].append(best_memories(directions, values))  # (K, 5)
+                top_class[layer].append(memory_classes(directions, values))  # (M,)
                 self.agreement[key] = class_value_agreement(directions, values).amax(1).cpu()  # (K,)
                 random_values = value_vectors(twin, block, layer)
                 self.agreement_control[key] = class_value_agreement(twin_directions, random_values).amax(1).cpu()
+        self.best = {layer: torch.stack(found) for layer, found in best.items()}  # (L, K, 5)
+        self.top_class = {layer: torch.stack(found) for layer, found in top_class.items()}  # (L, M)
         self.start_clusters("tokens", 2, self.layout.blocks, len(LAYERS))
         # key-value agreement of the class token, by whether the image is classified rightly: (wrong, right)
         self.sums |= {key: zeros(self.layout.blocks, len(LAYERS), 2) for key in ("outcome_n", "outcome_hits")}
-        self._pending: dict[tuple[int, int], Tensor] = {}
+        self._active: list[Tensor] = []  # block by block, of attention and MLP: the most activated memories
+        self._tops: list[Tensor] = []  # and the layer's top class
 
     @staticmethod
     def _check_width(model: Model, block: int, values: Tensor) -> None:
@@ -102,30 +107,31 @@ class Memories(ClassSpaceAnalysis):
                 "Use coefficients='post'."
             )
 
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
+        if block == 0:
+            self._active, self._tops = [], []
         names = {"attn": "attn.hook_z", "mlp": f"mlp.hook_{self.activation}"}
-        for number, layer in enumerate(LAYERS):
+        for layer in LAYERS:
             value = readings.rows(points[f"blocks.{block}.{names[layer]}"])
-            weights = coefficients(self.model, block, layer, value)[:, self.selection.where]  # (B, n, M)
-            active = largest(weights)  # (B, n, 5)
-            top = readings.get(block, f"hook_{layer}_out", points).top.to(active.device)
-            agree = key_value_agreement(active, self.best[block, layer][readings.labels.to(active.device)])
-            composed = compositionality(active, self.top_class[block, layer], top)
-            values = torch.stack([agree, composed]).double().cpu()  # (2, B, n)
-            self.add_clusters("tokens", (block, number), values, readings.members)
-            if "class" in self.groups:
-                self._pending[block, number] = values[0, :, 0]
+            self._active.append(largest(coefficients(self.model, block, layer, value, self.selection.where)))
+        self._tops += [r.top for r in readings.get(block, points, *(f"hook_{layer}_out" for layer in LAYERS))]
 
-    def end_batch(self, batch: Batch) -> None:
+    def sum_up(self, readings: Readings, batch: Batch) -> None:
         assert batch.logits is not None
-        known = batch.labels >= 0
-        right = (batch.logits.argmax(1).cpu() == batch.labels)[known].long()
+        right = (readings.rows(batch.logits).argmax(1).cpu() == readings.labels).long()
         outcome = torch.nn.functional.one_hot(right, 2).double()  # (B, 2)
-        for (block, number), hits in self._pending.items():
-            self.sums["outcome_n"][block, number].add_(outcome.sum(0))
-            self.sums["outcome_hits"][block, number].add_(hits @ outcome)
-        self._pending.clear()
-        super().end_batch(batch)
+        for number, layer in enumerate(LAYERS):
+            active = torch.stack(self._active[number :: len(LAYERS)])  # (L, B, n, 5)
+            tops = torch.stack(self._tops[number :: len(LAYERS)]).to(active.device)  # (L, B, n)
+            wanted = self.best[layer][:, readings.labels.to(active.device)]  # (L, B, 5)
+            agree = key_value_agreement(active, wanted)
+            composed = compositionality(active, self.top_class[layer], tops)
+            values = torch.stack([agree, composed], 1).double().cpu()  # (L, 2, B, n)
+            self.add_clusters("tokens", (slice(None), number), values, readings.members)
+            if "class" in self.groups:
+                self.sums["outcome_n"][:, number].add_(outcome.sum(0))
+                self.sums["outcome_hits"][:, number].add_(values[:, 0, :, 0] @ outcome)
+        self._active, self._tops = [], []
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd

@@ -61,9 +61,9 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def group_difference(values: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Per image, mean over `first` minus mean over `second`: values (V, B, n), members (B, n) -> (V, B), valid (B,).
+    """Mean over `first` minus mean over `second`, per image: values (..., B, n), members (B, n) -> (..., B) and valid.
 
-    Images that lack one of the two have no difference; theirs is 0 and not valid.
+    Images that lack one of the two have no difference; theirs is 0 and not valid (B,).
     """
     a, b = first.sum(-1), second.sum(-1)  # (B,)
     valid = (a > 0) & (b > 0)

@@ -89,20 +89,18 @@ class Perturbation(ClassSpaceAnalysis):
         self.start_clusters("tokens", 2 * len(VALUES), len(chosen), self.layout.blocks)
         self.sums |= {key: zeros(len(chosen)) for key in ("images", "right_before", "right_after", "both")}
         self._before: list[Tensor] = []  # ranks (B, n) of each block of the unperturbed pass
-        self._readings: Readings | None = None
 
     def _edits(self, kind: str) -> Mapping[str, object]:
         name = "self_only" if kind == "self_only" else "no_cls"
         return attention_edit(self.model, name, renormalise=kind != "no_cls_bare", blocks=self.blocks)  # type: ignore[arg-type]
 
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
+    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
         if block == 0:
-            self._before, self._readings = [], readings
-        self._before.append(readings.get(block, "hook_resid_post", points).rank)
+            self._before = []
+        (reading,) = readings.get(block, points, "hook_resid_post")
+        self._before.append(reading.rank)
 
-    def end_batch(self, batch: Batch) -> None:
-        readings = self._readings
-        assert readings is not None
+    def sum_up(self, readings: Readings, batch: Batch) -> None:
         assert batch.logits is not None
         images = readings.rows(batch.images).to(self.model.device)
         right = readings.rows(batch.logits).argmax(1).cpu() == readings.labels
@@ -111,8 +109,7 @@ class Perturbation(ClassSpaceAnalysis):
                 self._attention(number, kind, images, right, readings)
             elif readings.masks is not None:
                 self._removal(number, kind, images, right, readings)
-        self._before, self._readings = [], None
-        super().end_batch(batch)
+        self._before = []
 
     def _attention(self, number: int, kind: str, images: Tensor, right: Tensor, readings: Readings) -> None:
         after: list[Tensor] = []
@@ -167,12 +164,12 @@ class Perturbation(ClassSpaceAnalysis):
         right: Tensor,
         still: Tensor,
     ) -> None:
-        for block, (b, a) in enumerate(zip(before, after)):
-            values = []
-            for now in (lambda rank: identifiability(rank.double(), self.projector.classes), lambda rank: rank == 0):
-                x, y = now(b).double(), now(a).double()
-                values += [x, y, y - x]
-            self.add_clusters("tokens", (number, block), torch.stack(values), members)
+        b, a = torch.stack(list(before)), torch.stack(list(after))  # (L, B, n)
+        values = []
+        for now in (lambda rank: identifiability(rank.double(), self.projector.classes), lambda rank: rank == 0):
+            x, y = now(b).double(), now(a).double()
+            values += [x, y, y - x]
+        self.add_clusters("tokens", number, torch.stack(values, 1), members)
         for key, value in (("images", torch.ones_like(right)), ("right_before", right), ("right_after", still)):
             self.sums[key][number] += value.double().sum()
         self.sums["both"][number] += (right & still).double().sum()

@@ -25,7 +25,6 @@ from vitscope.analyses.class_space.clusters import Mean
 from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_positions, position_kind
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import Moments, Probe, add_batch, check_alphas, memory_bytes, solve
-from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Selection
 from vitscope.errors import DataError, VitscopeError
 
@@ -240,9 +239,6 @@ class Probes(ClassSpaceAnalysis):
             members = self.members.expand(len(rows), -1, -1)
             self.add_clusters("hits", (block, number), hits, members)
         self.enlist_control(batch)
-
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
-        raise NotImplementedError
 
     def _hits(self, block: int, point: str, x: Tensor, labels: Tensor, column: Tensor) -> Tensor:
         """(A + 2, B, P): each alpha's probe, the projection on all classes, and among the probes' classes."""

@@ -33,8 +33,10 @@ class Reading:
     logit: Tensor  # of the true class
     top: Tensor  # int64: the class with the largest logit
 
-    def __getitem__(self, images: Any) -> Reading:
-        return Reading(self.rank[images], self.logit[images], self.top[images])
+    def split(self, parts: int) -> list[Reading]:
+        """Readings of (parts * B, n) tokens -> as many of (B, n)."""
+        values = (v.unflatten(0, (parts, v.shape[0] // parts)) for v in (self.rank, self.logit, self.top))
+        return [Reading(*part) for part in zip(*values)]
 
 
 @dataclass(frozen=True)

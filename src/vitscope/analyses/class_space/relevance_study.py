@@ -32,7 +32,6 @@ from vitscope.analyses.class_space.localisation import average_precision, object
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
 from vitscope.analyses.class_space.relevance import COST, METHODS, RANDOM, random_relevance, relevance
-from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens, token_masks
 from vitscope.errors import VitscopeError, suggest
 
@@ -92,9 +91,6 @@ class Relevance(ClassSpaceAnalysis):
         self.sums |= {key: zeros(m) for p in PLACES for key in (p, f"{p}_squared")}
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
-        pass
-
-    def read(self, block: int, points: Mapping[str, Tensor], readings: Readings, batch: Batch) -> None:
         pass
 
     def end_batch(self, batch: Batch) -> None:

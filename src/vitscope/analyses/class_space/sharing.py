@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from vitscope.analyses.class_space.permutation import image_signs
@@ -41,24 +42,29 @@ class Readings:
         self._signs: dict[tuple[int, int], Tensor] = {}
         self._before: Reading | None = None
 
-    def get(self, block: int, name: str, points: Mapping[str, Tensor]) -> Reading:
-        """The reading of `blocks.<block>.<name>`, e.g. `hook_attn_out`."""
-        x = points[f"blocks.{block}.{name}"]
+    def get(self, block: int, points: Mapping[str, Tensor], *names: str) -> list[Reading]:
+        """The readings of `blocks.<block>.<name>`, e.g. `hook_attn_out`; those that are missing are made together."""
         self._enter(block)
-        found = self._current.get(name)
-        if found is None or found[0] is not x:
-            where = f"blocks.{block}.{name}"
-            chosen = self.rows(x)[:, self.selection.where]
-            reading = self.projector.read(
-                chosen, self.labels, first_token=self.selection.first, ties=self.ties, where=where
+        given = {name: points[f"blocks.{block}.{name}"] for name in names}
+        missing = [name for name, x in given.items() if name not in self._current or self._current[name][0] is not x]
+        if missing:
+            chosen = [self.rows(given[name])[:, self.selection.where] for name in missing]
+            where = " or ".join(f"blocks.{block}.{name}" for name in missing)
+            made = self.projector.read(
+                torch.cat(chosen),
+                self.labels.repeat(len(missing)),
+                first_token=self.selection.first,
+                ties=self.ties,
+                where=where,
             )
-            found = self._current[name] = (x, _on_cpu(reading))
-        return found[1]
+            for name, reading in zip(missing, _on_cpu(made).split(len(missing))):
+                self._current[name] = (given[name], reading)
+        return [self._current[name][1] for name in names]
 
     def before(self, block: int, points: Mapping[str, Tensor]) -> Reading:
         """The residual that enters the block: the previous block's output, or the embedding."""
         if block == 0:
-            return self.get(0, "hook_resid_pre", points)
+            return self.get(0, points, "hook_resid_pre")[0]
         self._enter(block)
         assert self._before is not None, "resid_post of the previous block was not read"
         return self._before
