@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vitscope.analyses import create_analysis, measure
 from vitscope.analyses.kpca.keygram import KeyGram
 from vitscope.analyses.kpca.spectrum import check_bound, published_statistics, spectrum_shape
 from vitscope.errors import NumericalError
@@ -74,3 +76,18 @@ def test_published_statistics_are_numpys(heads):
     found = published_statistics(values)
     for name in ("max", "min", "mean", "median"):
         np.testing.assert_allclose(found[name], getattr(np, name)(values.numpy(), axis=-1))
+
+
+def test_the_tables_do_not_depend_on_how_many_blocks_are_decomposed_together(small_model, batches, monkeypatch):
+    """All at once, each block by itself, or with the eigenvectors that another analysis wants."""
+
+    def tables(bytes_that_wait: int, *company: str) -> dict[str, pd.DataFrame]:
+        monkeypatch.setattr("vitscope.analyses.kpca.spectrum.WAITING", bytes_that_wait)
+        analyses = [create_analysis(name) for name in ("kpca.spectrum", *company)]
+        measure(small_model(), batches([3, 2]), analyses)
+        return analyses[0].tables()
+
+    together = tables(2**30)
+    for other in (tables(0), tables(2**30, "kpca.values")):
+        for name, table in together.items():
+            pd.testing.assert_frame_equal(table, other[name], rtol=1e-9, atol=1e-12)

@@ -56,14 +56,19 @@ class Shared:
     def want_vectors(self, analysis: Any, *, standardised: bool = False, variant: Variant = "exact") -> None:
         self._want_vectors[analysis] = (standardised, variant)
 
+    def has_vectors(self, *, standardised: bool = False, variant: Variant = "exact") -> bool:
+        """Does any analysis want the eigenvectors, so that the decomposition is made block by block?"""
+        return (standardised, variant) in self._want_vectors.values()
+
     def gram(
         self, keys: Tensor, *, vectors: bool = False, standardised: bool = False, variant: Variant = "exact"
     ) -> KeyGram:
         """The KeyGram of these keys, computed once. It has D_v = D eigenvectors if any analysis wants them."""
         known: dict[Any, Any] = self._remembered.setdefault(keys, {})
-        choice: tuple[bool, Variant] = (standardised, variant)
+        choice = (standardised, variant)
         if choice not in known or (vectors and not known[choice].count):
-            count = min(keys.shape[-2:]) if vectors or choice in self._want_vectors.values() else 0
+            wanted = vectors or self.has_vectors(standardised=standardised, variant=variant)
+            count = min(keys.shape[-2:]) if wanted else 0
             known[choice] = KeyGram(keys, vectors=count, standardised=standardised, variant=variant)
         return known[choice]
 

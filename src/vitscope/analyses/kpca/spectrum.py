@@ -12,7 +12,7 @@ and N = 197 there: 648.46 is impossible for the matrix as defined, of any keys w
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from vitscope.analyses.base import Figure, register_analysis
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.eigen import numerical_rank
+from vitscope.analyses.kpca.keygram import KeyGram
 from vitscope.errors import NumericalError, VitscopeError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
+WAITING = 2**26  # bytes of activations that may wait: enough to keep all cores busy, little beside a batch
 PUBLISHED = {"max": 648.46, "min": 4.65, "mean": 40.07, "median": 17.73}
 
 
@@ -101,13 +103,34 @@ class Spectrum(KpcaAnalysis):
         self.start_moments(*self.METRICS, shape=(blocks, heads))
         self.start_moments("eigenvalue", "log10_eigenvalue", shape=(blocks, self.count))  # over images x heads
         self.start_moments(*PUBLISHED, shape=())
+        self._waiting: dict[int, Tensor] = {}  # keys of blocks that are decomposed together, without a pause for each
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
-        gram = self.shared.gram(k, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
-        values, scale = gram.eigenvalues, gram.log_scale.exp() / self.divisor  # (B, H, N), (B, H)
-        trace = check_bound(values, gram.trace, gram.log_scale) / self.divisor
+        options: dict[str, Any] = {"standardised": self.standardised, "variant": self.variant}
+        if self.shared.has_vectors(**options):  # they are there for this block only
+            gram = self.shared.gram(k, **options)
+            self._add(block, gram.eigenvalues, gram.log_scale, gram.trace)
+            return
+        self._waiting[block] = k
+        if sum(keys.untyped_storage().nbytes() for keys in self._waiting.values()) > WAITING:
+            self._decompose_waiting()
+
+    def _decompose_waiting(self) -> None:
+        if not self._waiting:
+            return
+        blocks, keys = list(self._waiting), torch.cat(list(self._waiting.values()))
+        gram = KeyGram(keys, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
+        parts = (x.unflatten(0, (len(blocks), -1)) for x in (gram.eigenvalues, gram.log_scale, gram.trace))
+        for block, *found in zip(blocks, *parts):
+            self._add(block, *found)
+        self._waiting = {}
+
+    def _add(self, block: int, values: Tensor, log_scale: Tensor, uncentred: Tensor) -> None:
+        """Eigenvalues (B, H, N), their scale (B, H) and the trace of the uncentred matrix (B, H)."""
+        scale = log_scale.exp() / self.divisor
+        trace = check_bound(values, uncentred, log_scale) / self.divisor
         top = values[..., : self.count]
-        log_top = top.clamp_min(torch.finfo(top.dtype).tiny).log() + gram.log_scale[..., None] - math.log(self.divisor)
+        log_top = top.clamp_min(torch.finfo(top.dtype).tiny).log() + log_scale[..., None] - math.log(self.divisor)
         top = top * scale[..., None]
         found = {"largest": top[..., 0], "trace": trace, "trace_centred": values.sum(-1) * scale}
         found |= spectrum_shape(values, self.count) | {"rank": numerical_rank(values).double()}
@@ -122,6 +145,7 @@ class Spectrum(KpcaAnalysis):
         self._trace = torch.maximum(self._trace, trace.amax(1))
 
     def finish_batch(self, batch: Batch) -> None:
+        self._decompose_waiting()
         found = published_statistics(self._by_rank)  # each (B,)
         for name, value in found.items():
             self.add_moments(name, value)
