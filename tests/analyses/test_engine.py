@@ -17,6 +17,7 @@ from vitscope.analyses.state import State, load_state, save_state
 from vitscope.data import load_data
 from vitscope.errors import DataError, NumericalError, RunError, UnsupportedModelError, VitscopeError
 from vitscope.models import open_model
+from vitscope.report import build_report
 from vitscope.runs import Run
 
 SMALL = {"img_size": 28, "patch_size": 7, "in_chans": 1, "embed_dim": 32, "depth": 2, "num_heads": 2}
@@ -128,7 +129,10 @@ def test_a_signal_stops_after_the_batch_and_the_same_call_goes_on(model, digits,
     with pytest.raises(Interrupted, match="96 of 150 images"):
         look(model, digits, tmp_path / "run", workers=workers)
     assert signal.getsignal(signal.SIGINT) is handler
-    assert Run.open(tmp_path / "run").status == "unfinished"
+    stopped = Run.open(tmp_path / "run")
+    assert stopped.status == "unfinished"
+    assert int(stopped.table("accuracy")["n"].iloc[0]) == 96  # what is there can be drawn
+    assert "is unfinished" in build_report(stopped).read_text()
     Trouble.trouble = ""
     assert tables(look(model, digits, tmp_path / "run")) == whole
     assert Trouble.seen == [0, 1, 2, 3, 4]
@@ -178,6 +182,18 @@ def test_a_run_does_not_go_on_with_weights_that_were_changed_meanwhile(digits, t
         module.head.bias[0] += 1e-6
     with pytest.raises(RunError, match="weights_digest"):
         look(open_model(module), digits, tmp_path / "run", ["accuracy"])
+
+
+def test_a_run_with_edits_is_another_than_one_without(model, digits, tmp_path):
+    def silence(value, point):
+        return 0 * value
+
+    with model.edits({"blocks.0.hook_attn_out": silence}):
+        edited = look(model, digits, tmp_path / "run", ["accuracy"])
+    assert "silence" in edited.config["edits"]["blocks.0.hook_attn_out"][0]
+    with pytest.raises(RunError, match="edits"):
+        look(model, digits, tmp_path / "run", ["accuracy"])
+    assert "edits" not in look(model, digits, tmp_path / "plain", ["accuracy"]).config
 
 
 def test_a_run_of_two_processes_is_not_continued_by_one(model, digits, tmp_path):

@@ -189,6 +189,7 @@ def resolved_config(
         "label": label,
         "model": model.source,
         "weights_digest": weights_digest(model.module),
+        **({"edits": edits} if (edits := model.active_edits()) else {}),
         "preprocess": model.preprocess.to_dict(),
         "data": data.describe(),
         "analyses": {a.name: a.options() for a in analyses},

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vitscope.analyses.base import Analysis, Figure
+from vitscope.analyses.base import Analysis
 from vitscope.analyses.ranks import Ranks
-from vitscope.analyses.rows import merge_rows
-from vitscope.analyses.share import Share, rows_folder
+from vitscope.analyses.results import write_results
+from vitscope.analyses.rows import merge_rows, rows_folder
+from vitscope.analyses.share import Share
 from vitscope.analyses.state import State, load_state, restore_sums
-from vitscope.errors import DataError, RunError, VitscopeError
+from vitscope.errors import DataError, RunError
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData
@@ -36,21 +37,12 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share:
             f"Of {len(data):,} images {images:,} were counted and {skipped:,} skipped. The saved state in "
             f"{run.state_dir} does not belong to this data; start again with --overwrite."
         )
-    merged = merge_rows(rows_folder(run.state_dir), run.tables_dir, ranks.world)
     if images == 0:
+        merge_rows(rows_folder(run.state_dir), run.tables_dir, ranks.world)
         raise DataError(f"None of the {len(data):,} images could be read; {run.tables_dir / 'skipped.csv'} says why.")
     if skipped:
         run.log_warning(f"{skipped:,} of {len(data):,} images could not be read and were left out: table 'skipped'.")
-    owner = dict.fromkeys(merged, "the per-image rows")
-    figures: dict[str, Figure] = {}
-    for analysis in analyses:
-        for name, table in analysis.tables().items():
-            if name in owner:
-                raise VitscopeError(f"Analysis {analysis.name!r} and {owner[name]} both write a table {name!r}.")
-            owner[name] = analysis.name
-            run.write_table(name, table, allow_nan=[c for c in analysis.optional if c in table])
-        figures |= {f"{analysis.name}.{key}": figure for key, figure in analysis.summary().items()}
-    run.write_summary(figures)
+    write_results(run, analyses, ranks.world)
     run.write_timing({"analyze": _timing(states, images, share, ranks)})
     run.finish()
     shutil.rmtree(run.state_dir, ignore_errors=True)  # all of it is in the tables now

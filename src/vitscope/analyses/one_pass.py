@@ -36,7 +36,7 @@ class OnePass:
         """Forward one batch, update every analysis. `batch.logits` is filled."""
         if len(batch) == 0:  # every image of it was unreadable
             return
-        images = batch.images.to(self.model.device, non_blocking=True)
+        images = self.model.place(batch.images)
 
         def on_block(block: int, points: Mapping[str, Tensor]) -> None:
             for analysis, wanted in zip(self.analyses, self.wanted):

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def rows_folder(state_dir: Path) -> Path:
+    return state_dir / "rows"
+
+
 class RowWriter:
     """Appends rows of one process. `lengths()` goes into the saved state, `cut(lengths)` returns to it."""
 

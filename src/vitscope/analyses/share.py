@@ -11,7 +11,8 @@ from vitscope.analyses.gallery import gallery_rows, save_thumbnails
 from vitscope.analyses.interrupt import Interrupted, StopRequest, deferred_signals
 from vitscope.analyses.one_pass import OnePass, evaluating
 from vitscope.analyses.ranks import Ranks
-from vitscope.analyses.rows import RowWriter
+from vitscope.analyses.results import write_results
+from vitscope.analyses.rows import RowWriter, rows_folder
 from vitscope.analyses.state import State, load_state, restore_sums, save_state
 from vitscope.errors import RunError
 
@@ -117,6 +118,8 @@ class Share:
         self.state.seconds += now - self._since
         self._since = self._saved = now
         save_state(self.run.state_dir, self.setting.rank, self.state, self.analyses)
+        if self.setting.world == 1 and self.state.images and not self.state.done:
+            write_results(self.run, self.analyses, 1, so_far=True)
         self._saved = time.monotonic()
 
     def _stop_here(self, stop: StopRequest, cause: BaseException | None = None) -> None:
@@ -126,10 +129,6 @@ class Share:
                 f"Stopped after {self.state.images:,} of {self.setting.images:,} images. What was measured is saved in "
                 f"{self.run.path}; the same command again goes on from there."
             ) from cause
-
-
-def rows_folder(state_dir: Path) -> Path:
-    return state_dir / "rows"
 
 
 def share_size(images: int, batch_size: int, ranks: Ranks) -> int:

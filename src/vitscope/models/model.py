@@ -52,6 +52,11 @@ class Model:
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
 
+    def place(self, images: Tensor) -> Tensor:
+        """Images where the weights are, and in their precision."""
+        weights = next(p for p in self.module.parameters() if p.is_floating_point())
+        return images.to(weights.device, weights.dtype, non_blocking=True)
+
     def to(self, device: str | torch.device) -> Model:
         self.module.to(device)
         return self
@@ -105,6 +110,11 @@ class Model:
         with self._trace([], edits):
             yield self
 
+    def active_edits(self) -> dict[str, list[str]]:
+        """Points that are edited at the moment, each with the names of its functions: what a run records of them."""
+        edits = self._tracers[-1].edits if self._tracers else {}
+        return {name: [_function_name(function) for function in functions] for name, functions in edits.items()}
+
     @contextmanager
     def _trace(
         self,
@@ -141,6 +151,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} classes)"
+
+
+def _function_name(function: Edit) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def refuse_compiled(module: nn.Module) -> None:

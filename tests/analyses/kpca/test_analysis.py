@@ -264,9 +264,7 @@ def test_one_image_is_enough_to_measure(small_model, batches):
 def test_half_precision_models_are_computed_in_double_precision(small_model, batches):
     model = small_model()
     model.module.to(torch.bfloat16)
-    batch = batches([2])[0]
-    batch.images = batch.images.to(torch.bfloat16)
-    for analysis in run(model, [batch], *NAMES):
+    for analysis in run(model, batches([2]), *NAMES):
         for name, table in analysis.tables().items():
             assert np.isfinite(table.select_dtypes("number")).all(axis=None), name
     residual = pick(analysis.tables()["kpca_values"], metric="cca")["mean"]

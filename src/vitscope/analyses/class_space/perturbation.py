@@ -102,7 +102,7 @@ class Perturbation(ClassSpaceAnalysis):
 
     def sum_up(self, readings: Readings, batch: Batch) -> None:
         assert batch.logits is not None
-        images = readings.rows(batch.images).to(self.model.device)
+        images = self.model.place(readings.rows(batch.images))
         right = readings.rows(batch.logits).argmax(1).cpu() == readings.labels
         for number, kind in enumerate(self.chosen if len(readings.labels) else []):
             if kind in ATTENTION:

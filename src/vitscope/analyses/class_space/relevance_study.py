@@ -105,7 +105,7 @@ class Relevance(ClassSpaceAnalysis):
 
     def _images(self, batch: Batch, known: Tensor, masks: Tensor | None) -> None:
         assert batch.logits is not None
-        images, labels = batch.images[known].to(self.model.device), batch.labels[known]
+        images, labels = self.model.place(batch.images[known]), batch.labels[known]
         numbers = batch.indices[known].tolist()
         tokens, inner = self.layout.image_tokens, self.counts[1:-1]
         ends = curve_hits(self.model, images, labels, torch.zeros(len(labels), tokens, dtype=torch.int64), [0])

@@ -1,0 +1,36 @@
+"""What analyses have found so far, written into the run folder: tables, rows per image, headline figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vitscope.analyses.base import Analysis
+from vitscope.analyses.rows import merge_rows, rows_folder
+from vitscope.errors import VitscopeError
+
+if TYPE_CHECKING:
+    from vitscope.runs import Run
+
+
+def write_results(run: Run, analyses: Sequence[Analysis], world: int, *, so_far: bool = False) -> None:
+    """Merge the rows of all processes, write every table and the summary.
+
+    `so_far`: the run is not finished, and this is for its report. An analysis that needs more images is left out.
+    """
+    owner = dict.fromkeys(merge_rows(rows_folder(run.state_dir), run.tables_dir, world), "the per-image rows")
+    for analysis in analyses:
+        try:
+            _write(run, analysis, owner)
+        except VitscopeError:
+            if not so_far:
+                raise
+
+
+def _write(run: Run, analysis: Analysis, owner: dict[str, str]) -> None:
+    for name, table in analysis.tables().items():
+        if name in owner:
+            raise VitscopeError(f"Analysis {analysis.name!r} and {owner[name]} both write a table {name!r}.")
+        owner[name] = analysis.name
+        run.write_table(name, table, allow_nan=[c for c in analysis.optional if c in table])
+    run.write_summary({f"{analysis.name}.{key}": figure for key, figure in analysis.summary().items()})
