@@ -72,9 +72,17 @@ class Payload:
 
 def test_a_checkpoint_that_tries_to_run_code_is_refused_and_does_not_run(tmp_path, state):
     torch.save({"model": state, "extra": Payload(tmp_path / "owned")}, tmp_path / "w.pth")
-    with pytest.raises(WeightsError, match="could run code"):
+    with pytest.raises(WeightsError, match=r"more than weights: \w*io\.open\. .* could run code") as refusal:
         open_model(NAME, tmp_path / "w.pth")
     assert not (tmp_path / "owned").exists()
+    assert "weights_only" not in str(refusal.value)  # torch's own message advises to run it
+
+
+def test_a_file_that_is_no_checkpoint_is_said_to_be_none(tmp_path):
+    (tmp_path / "w.pth").write_text("<html>not found</html>")
+    with pytest.raises(WeightsError, match="damaged, or not a checkpoint") as refusal:
+        open_model(NAME, tmp_path / "w.pth")
+    assert "weights_only" not in str(refusal.value)
 
 
 def test_weights_of_another_architecture_list_missing_and_unexpected_keys(tmp_path, state):
@@ -117,6 +125,13 @@ def test_models_of_other_kinds_are_refused_by_name_and_with_a_reason(name):
         open_model(name, "random")
 
 
+def test_weights_from_a_file_leave_the_global_generator(tmp_path, state):
+    save_file(state, tmp_path / "w.safetensors")
+    before = torch.random.get_rng_state()
+    open_model(NAME, tmp_path / "w.safetensors")
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_random_weights_depend_on_the_seed_alone_and_leave_the_global_generator():
     torch.manual_seed(3)
     expected = torch.rand(1)
@@ -153,6 +168,18 @@ def test_a_run_folder_opens_with_its_own_preprocessing_and_class_names(tmp_path,
     assert same(model, state)
     assert model.preprocess.mean == (0.1, 0.2, 0.3)
     assert model.classes == list("abcdefg")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"name": "test_vit"}'])
+def test_a_damaged_run_folder_is_a_clear_error(tmp_path, content):
+    (tmp_path / "model.json").write_text(content)
+    with pytest.raises(VitscopeError, match=r"model\.json is damaged"):
+        open_model(tmp_path)
+
+
+def test_a_device_that_is_not_there_is_a_clear_error():
+    with pytest.raises(VitscopeError, match="cannot be put on device 'nonsense'"):
+        open_model(NAME, "random", device="nonsense")
 
 
 def test_a_module_that_the_user_built_is_used_as_it_is():

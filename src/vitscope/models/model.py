@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.capture import Edit, Tracer, resolve
-from vitscope.errors import UnsupportedModelError
+from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models import class_space
 from vitscope.models.families import check_model
 from vitscope.models.layout import Layout, derive_layout
@@ -58,7 +58,11 @@ class Model:
         return images.to(weights.device, weights.dtype, non_blocking=True)
 
     def to(self, device: str | torch.device) -> Model:
-        self.module.to(device)
+        try:
+            self.module.to(device)
+        except (RuntimeError, AssertionError) as error:  # no such device, no driver for it, no room on it
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise VitscopeError(f"{self.name} cannot be put on device {str(device)!r}: {reason}") from error
         return self
 
     def __call__(self, images: Tensor) -> Tensor:

@@ -38,20 +38,32 @@ def open_model(
     attention: what to convert the built model to before its weights are loaded, e.g. "rpc:layers=0,iterations=4".
     timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4.
     """
-    if isinstance(name, nn.Module):
-        if attention is not None or timm_options:
-            raise VitscopeError("A module is opened as it is: use vitscope.attention.convert on it, or give its name.")
-        model = _from_module(name, weights, use_ema)
-    elif (Path(name) / "model.json").is_file():
-        if attention is not None or timm_options:
-            given = sorted([*timm_options, *(["attention"] if attention is not None else [])])
-            raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")
-        model = _from_run(Path(name), weights, use_ema)
-    else:
-        model = _from_name(str(name), weights, use_ema, seed, attention, timm_options)
+    with torch.random.fork_rng(devices=[]):  # whatever is drawn comes from `seed`; the caller's random state stays
+        torch.manual_seed(seed)
+        model = _opened(name, weights, use_ema, seed, attention, timm_options)
     check_finite(model.module, f"Weights of {model.name}")
     model.module.eval()
     return model.to(device)
+
+
+def _opened(
+    name: str | Path | nn.Module,
+    weights: str | Path | None,
+    use_ema: bool,
+    seed: int,
+    attention: Any,
+    timm_options: dict[str, Any],
+) -> Model:
+    if isinstance(name, nn.Module):
+        if attention is not None or timm_options:
+            raise VitscopeError("A module is opened as it is: use vitscope.attention.convert on it, or give its name.")
+        return _from_module(name, weights, use_ema)
+    if (Path(name) / "model.json").is_file():
+        if attention is not None or timm_options:
+            given = sorted([*timm_options, *(["attention"] if attention is not None else [])])
+            raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")
+        return _from_run(Path(name), weights, use_ema)
+    return _from_name(str(name), weights, use_ema, seed, attention, timm_options)
 
 
 def _from_name(
@@ -59,11 +71,15 @@ def _from_name(
 ) -> Model:
     check_name(name)
     source: dict[str, Any] = {"name": name, "options": dict(options)}
+    notes = []
     if weights is None:
         module = _converted(_pretrained(name, options), attention)
         source["weights"] = "timm pretrained"
+        if options.get("num_classes", 0) not in (0, module.pretrained_cfg.get("num_classes")):
+            source["weights"] += f", new head from seed {seed}"
+            notes.append(f"The head of {options['num_classes']} classes is new: it was never trained.")
     elif str(weights) == "random":
-        module = _random(name, seed, attention, options)
+        module = _converted(_build(name, options), attention)
         source["weights"] = f"random, seed {seed}"
     else:
         state, entry = read_weights(weights, use_ema)
@@ -81,7 +97,6 @@ def _from_name(
         from vitscope.attention import describe_attention
 
         source["attention"] = describe_attention(module)
-    notes = []
     configuration = dict(module.pretrained_cfg)
     if "." not in name and (remark := disagreement(name, configuration)):
         warnings.warn(remark, stacklevel=3)
@@ -111,7 +126,7 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
 
 
 def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
-    description = json.loads((run / "model.json").read_text())
+    description = _description(run / "model.json")
     if weights is None:
         candidates = [run / "checkpoints" / which / "model.safetensors" for which in ("best", "last")]
         found = [c for c in candidates if c.is_file()]
@@ -129,6 +144,19 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
         source["attention"] = description["attention"]
     preprocess = Preprocess.from_dict(description["preprocess"])
     return Model(module, run.name, preprocess, source, classes=description.get("classes"))
+
+
+def _description(file: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(file.read_text())
+        Preprocess.from_dict(description["preprocess"])
+        str(description["name"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise VitscopeError(
+            f"{file} is damaged, or not a model's description by `vitscope train` ({reason})."
+        ) from error
+    return description
 
 
 def check_name(name: str) -> None:
@@ -164,12 +192,6 @@ def _converted(module: Any, attention: Any) -> Any:
     from vitscope.attention import convert_from_description
 
     return convert_from_description(module, attention)
-
-
-def _random(name: str, seed: int, attention: Any, options: dict[str, Any]) -> Any:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _converted(_build(name, options), attention)
 
 
 def _pretrained(name: str, options: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,17 +45,25 @@ def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tens
             with torch.serialization.safe_globals([argparse.Namespace]):
                 content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
-            raise WeightsError(
-                f"{path} holds more than weights ({_first_line(error)}). A checkpoint may carry tensors, plain values "
-                "and an argparse.Namespace; anything else could run code and is refused. Re-save its state dict alone, "
-                "best as safetensors."
-            ) from error
+            raise WeightsError(_refusal(path, str(error))) from None  # torch's own words advise to run its code
         except (RuntimeError, EOFError, OSError, ValueError) as error:
             raise WeightsError(f"{path} cannot be read as a checkpoint ({_first_line(error)}).") from error
     state, entry = _find_state(content, use_ema)
     if not state:
         raise WeightsError(f"{path} holds no tensors: expected a state dict.")
     return _strip(state), entry
+
+
+def _refusal(path: Path, reason: str) -> str:
+    """Why the unpickler stopped, with the class that it met."""
+    found = re.search(r"(?:GLOBAL|class|type|function) ([\w.]+\.\w+)", reason)
+    if found is None:
+        return f"{path} is damaged, or not a checkpoint: expected a state dict saved by torch.save, or safetensors."
+    return (
+        f"{path} holds more than weights: {found[1]}. A checkpoint may carry tensors, plain values and an "
+        "argparse.Namespace; anything else could run code and is refused. Re-save its state dict alone, best as "
+        "safetensors."
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -66,7 +75,7 @@ def _find_state(content: Any, use_ema: bool) -> tuple[dict[str, Tensor], str]:
         raise WeightsError(f"Expected a state dict, found {type(content).__name__}.")
     for entry in _ENTRIES:
         inner = content.get(entry)
-        if isinstance(inner, Mapping) and any(isinstance(v, Tensor) for v in inner.values()):
+        if isinstance(inner, Mapping) and any(isinstance(v, Tensor) and v.ndim for v in inner.values()):
             if "ema" in entry and not use_ema:
                 continue
             return {k: v for k, v in inner.items() if isinstance(v, Tensor)}, entry
@@ -90,7 +99,7 @@ def _strip(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def count_classes(state: Mapping[str, Tensor]) -> int | None:
     """Rows of the classifier in a state dict; None where there is no classifier."""
     for head in _HEADS:
-        if f"{head}.weight" in state:
+        if f"{head}.weight" in state and state[f"{head}.weight"].ndim:
             return state[f"{head}.weight"].shape[0]
     return None
 

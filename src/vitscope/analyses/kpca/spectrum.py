@@ -43,7 +43,7 @@ def spectrum_shape(values: Tensor, count: int) -> dict[str, Tensor]:
     shares = values / torch.where(total > 0, total, 1.0)
     return {
         "effective_rank": torch.special.entr(shares).sum(-1).exp(),
-        "participation": 1 / shares.square().sum(-1).clamp_min(torch.finfo(values.dtype).tiny),
+        "participation": 1 / torch.where(total[..., 0] > 0, shares.square().sum(-1), 1.0),
         "top_share": shares[..., :count].sum(-1),
     }
 
