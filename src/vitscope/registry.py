@@ -1,9 +1,11 @@
-"""What the registries of the rooms share: a class outside of the package by its path, and options that exist."""
+"""What the registries of the rooms share: classes outside of the package, options that exist, values as typed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from vitscope.errors import VitscopeError, suggest
 
@@ -35,3 +37,38 @@ def check_options(given: Iterable[str], known: Sequence[str], kind: str, name: s
             raise VitscopeError(
                 f"{kind.capitalize()} {name!r} has no option {option!r}.{suggest(option, known)} {takes}"
             )
+
+
+_SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+
+
+def read_value(text: str) -> Any:
+    """YAML: 4, 0.5, true, null and [1, 2] mean what they say; 1e-3, which YAML takes for a word, is a number."""
+    import yaml
+
+    return float(text) if _SCIENTIFIC.fullmatch(text.strip()) else yaml.safe_load(text)
+
+
+WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "nothing"}
+
+
+def check_types(options: Mapping[str, Any], takes: Callable[..., Any], kind: str, name: str) -> None:
+    """Raise at the first number, flag or word that is none, by the annotations of what takes the options.
+
+    Other kinds of values are left to those who know what they mean.
+    """
+    parameters = inspect.signature(takes).parameters
+    for option, value in options.items():
+        annotation = parameters[option].annotation
+        text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+        kinds = [word.strip() for word in text.split("|")]
+        if all(k in WORDS for k in kinds) and not any(_is(value, k) for k in kinds):
+            expected = " or ".join(WORDS[k] for k in kinds)
+            raise VitscopeError(f"{kind.capitalize()} {name!r}: {option} must be {expected}, not {value!r}.")
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool) or value is None:
+        return kind == ("None" if value is None else "bool")
+    types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+    return isinstance(value, types.get(kind, ()))

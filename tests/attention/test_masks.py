@@ -57,3 +57,14 @@ def test_bias_and_mask_are_merged_into_the_bias_where_visible_and_minus_infinity
 def test_causality_stays_a_flag_where_there_is_no_bias():
     assert merge(None, None, True, X) == (None, True)
     assert merge(CAUSAL, None, False, X) == (CAUSAL, False)
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_a_causal_call_with_padding_sees_neither_later_tokens_nor_padding(additive):
+    padding = torch.tensor([True, True, True, True, False, False]).expand(6, 6)
+    mask = torch.zeros(6, 6, dtype=X.dtype).masked_fill(~padding, -math.inf) if additive else padding
+    both = CAUSAL & padding
+    merged, is_causal = merge(mask, None, True, X)
+    assert not is_causal
+    assert torch.equal(visible_keys(merged), both)
+    torch.testing.assert_close(mean_over_visible(X, mask, is_causal=True), mean_over_visible(X, both))

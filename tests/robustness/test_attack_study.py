@@ -186,6 +186,7 @@ def test_missing_labels_are_refused(model, tmp_path):
         ({"attacks": ["sparse-l1"]}, "--norm l1"),
         ({"every": 0}, "leaves no image"),
         ({"cumulative": True, "protocol": "published"}, "leave out --cumulative"),
+        ({"attacks": {"pgd": {"stop": True}}, "protocol": "published"}, "takes every step of every image"),
         ({"lens": True, "lens_eps": "9/255"}, "not among the epsilons"),
         ({"attacks": ["cw"], "norm": "l2", "eps": 1, "protocol": "published"}, "needs bounds"),
     ],
@@ -214,5 +215,7 @@ def test_the_change_is_the_share_lost_with_its_interval():
     found = change(40, 60, 100)
     lost = shares("x", 20, 100)
     assert (found["change"], found["change_low"], found["change_high"]) == (-20, -lost["x_high"], -lost["x_low"])
-    assert change(61, 60, 100)["change"] == 1.0
+    both = change(61, 60, 100, won=8)  # 8 won, 7 lost: no change that could be told from none
+    assert both["change"] == 1.0
+    assert both["change_low"] < 0 < both["change_high"]
     assert np.isnan(change(None, 60, 100)["change"])

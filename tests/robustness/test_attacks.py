@@ -236,3 +236,18 @@ def test_perturb_refuses_missing_labels_and_normalised_images(model, right):
         perturb(model, (right[0] - 0.5) / 0.5, right[1], "fgsm", "4/255")
     with pytest.raises(VitscopeError, match="one epsilon"):
         perturb(model, *right, "fgsm", "1/255..3/255")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        ("pgd", {"steps": 2.5}, "steps must be a whole number, not 2.5"),
+        ("pgd", {"steps": "x"}, "steps must be a whole number, not 'x'"),
+        ("pgd", {"step": -1.0}, "step must be above 0"),
+        ("pgd", {"stop": 1}, "stop must be true or false"),
+        ("spsa", {"delta": 0}, "delta must be above 0"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused(name, options, complaint):
+    with pytest.raises(VitscopeError, match=complaint):
+        create_attack(name, **options)

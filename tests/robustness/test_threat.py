@@ -5,6 +5,7 @@ import torch
 
 from vitscope.data import load_data
 from vitscope.errors import DataError, NumericalError, VitscopeError
+from vitscope.robustness.epsilons import UnitError
 from vitscope.robustness.threat import Threat, make_threat, pixels_of
 from vitscope.runs.config import plain
 
@@ -23,6 +24,7 @@ def test_projected_images_lie_in_the_ball_and_are_pictures():
     [
         (torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)), r"normalised.*images \* std \+ mean"),
         (torch.randint(0, 256, (2, 1, 8, 8), generator=torch.Generator().manual_seed(0)).float(), "divide them by 255"),
+        (torch.zeros(1, 1, 2, 2, dtype=torch.uint8), "floating-point numbers, not torch.uint8"),
         (torch.full((1, 1, 2, 2), float("nan")), "NaN"),
     ],
 )
@@ -44,6 +46,13 @@ def test_what_an_attack_returns_is_verified(change, complaint):
     returned = CLEAN + change if change.shape == CLEAN.shape else change
     with pytest.raises(VitscopeError, match=complaint):
         Threat().verify(returned, CLEAN, 0.1, "mine")
+
+
+@pytest.mark.parametrize(("norm", "eps", "instead"), [("l2", 128, "128/255"), ("l1", 4000, "4000/255")])
+def test_a_budget_that_reaches_every_picture_is_in_another_unit(norm, eps, instead):
+    with pytest.raises(UnitError, match=f"--eps {instead}"):
+        make_threat(eps, norm).check_reach(784)
+    make_threat(eps, norm).check_reach(3 * 224 * 224)  # large pictures are farther apart
 
 
 def test_only_the_published_protocol_has_no_bounds_and_it_says_so():

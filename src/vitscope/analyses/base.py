@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import check_options, import_class
+from vitscope.registry import check_options, check_types, import_class
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,6 +181,7 @@ def create_analysis(name: str, **options: Any) -> Analysis:
             f"There is no analysis {name!r}.{suggest(name, _ANALYSES)} Known: {', '.join(sorted(_ANALYSES))}."
         )
     check_options(options, _option_names(known), "analysis", name)
+    check_types(options, known, "analysis", name)
     return known(**options)
 
 

@@ -75,8 +75,11 @@ def measure_costs(
     """
     if batch < 1 or repeats < 1:
         raise VitscopeError(f"batch and repeats are at least 1, not {batch} and {repeats}.")
-    device = torch.device(device)
-    module.to(device)
+    try:
+        device = torch.device(device)
+        module.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise VitscopeError(f"There is no device {str(device)!r} here: {str(error).splitlines()[0]}") from error
     images = torch.zeros(batch, *input_size, device=device)
     images += torch.linspace(-1, 1, images.numel(), device=device).reshape(
         images.shape

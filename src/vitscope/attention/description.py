@@ -15,6 +15,7 @@ from vitscope.attention.conversion import blocks_of, convert, format_layers, mod
 from vitscope.attention.module import AttentionModule
 from vitscope.attention.registry import attention_class, build_options, plain_options
 from vitscope.errors import VitscopeError
+from vitscope.registry import read_value
 
 Description = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
@@ -60,8 +61,6 @@ def parse_attention(description: Description | None) -> list[dict[str, Any]]:
 
 def _parse_entry(text: str) -> dict[str, Any]:
     """'rpc:layers=0,2-3,lambda=4' -> {'name': 'rpc', 'layers': '0,2-3', 'lambda': 4}"""
-    import yaml
-
     name, _, rest = text.partition(":")
     settings: dict[str, str] = {}
     key = ""
@@ -72,5 +71,5 @@ def _parse_entry(text: str) -> dict[str, Any]:
             settings[key] += f",{piece.strip()}"
         else:
             raise VitscopeError(f"--attention {text!r}: {piece.strip()!r} is no KEY=VALUE, as in 'rpc:iterations=4'.")
-    values = {key: value if key == "layers" else yaml.safe_load(value) for key, value in settings.items()}
+    values = {key: value if key == "layers" else read_value(value) for key, value in settings.items()}
     return {"name": name.strip(), **values}

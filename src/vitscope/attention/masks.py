@@ -25,18 +25,26 @@ def hides_anything(mask: Tensor | None) -> bool:
 
 
 def merge(mask: Tensor | None, bias: Tensor | None, is_causal: bool, like: Tensor) -> tuple[Tensor | None, bool]:
-    """(attn_mask, is_causal) for the fused call, which takes either of them. As in timm, causality outranks a mask.
+    """(attn_mask, is_causal) for the fused call, which takes either of them; what one of them hides is hidden.
 
-    like: the keys (B, H, N, D), for size, type and device of a causal mask that has to be added to a bias.
+    like: the keys (B, H, N, D), for size and device of a causal mask that has to be joined to a mask or a bias.
     """
-    if bias is None:
-        return (None, True) if is_causal else (mask, False)
+    if bias is None and mask is None:
+        return None, is_causal
     if is_causal:
-        n = like.shape[-2]
-        return bias + torch.full((n, n), float("-inf"), dtype=bias.dtype, device=bias.device).triu_(1), False
-    if mask is None:
-        return bias, False
+        mask = with_causality(mask, like)
+    if bias is None or mask is None:
+        return (mask if bias is None else bias), False
     return (bias.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else bias + mask), False
+
+
+def with_causality(mask: Tensor | None, like: Tensor) -> Tensor:
+    """A mask that hides later tokens as well; `like` (..., N, D) says how many there are."""
+    n = like.shape[-2]
+    earlier = torch.ones(n, n, dtype=torch.bool, device=like.device).tril_()
+    if mask is None:
+        return earlier
+    return mask & earlier if mask.dtype == torch.bool else mask.masked_fill(~earlier, float("-inf"))
 
 
 def mean_over_visible(x: Tensor, mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
@@ -47,6 +55,8 @@ def mean_over_visible(x: Tensor, mask: Tensor | None = None, is_causal: bool = F
     float16.
     """
     precise = torch.promote_types(x.dtype, torch.float32)
+    if is_causal and mask is not None:
+        mask, is_causal = with_causality(mask, x), False
     if is_causal:
         rows = x.mean(-1, keepdim=True, dtype=precise)  # (B, H, N, 1)
         seen = torch.arange(1, x.shape[-2] + 1, dtype=precise, device=x.device)  # tokens in each prefix

@@ -89,6 +89,7 @@ def rpc_attention(
     """
     if k.shape != v.shape:
         raise VitscopeError(f"K = L + S needs keys and values of one shape, got {tuple(k.shape)}, {tuple(v.shape)}.")
+    RPCOptions(iterations=iterations, lambd=lambd, variant=variant)  # refuses what cannot be meant
     threshold = rpc_threshold(k, lambd, variant, width=width, mask=mask, is_causal=is_causal)
     mask, is_causal = merge(mask, bias, is_causal, k)  # once, not in every iteration
 

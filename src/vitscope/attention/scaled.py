@@ -49,7 +49,7 @@ def scaled_attention(
             )
         if is_causal:
             s = s.tril()
-        elif mask is not None:
+        if mask is not None:
             s = s.masked_fill(~visible_keys(mask), 0)
         near = s @ v
     return softmax_attention(q, k, v - near, mask=mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p)

@@ -12,6 +12,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vitscope.errors import VitscopeError
+from vitscope.registry import read_value
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ def key_values(words: Sequence[str]) -> dict[str, Any]:
         if not (equals and key.strip()):
             raise VitscopeError(f"Expected NAME=VALUE, such as save.dtype=float16, not {word!r}.")
         try:
-            values[key.strip()] = yaml.safe_load(value)
+            values[key.strip()] = read_value(value)
         except yaml.YAMLError as error:
             raise VitscopeError(f"{word}: the value cannot be read ({' '.join(str(error).split())}).") from error
     return values

@@ -30,7 +30,7 @@ from vitscope.analyses.base import Analysis, Setting, zeros
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import UnsupportedModelError
 from vitscope.robustness.attacks import Task, create_attack
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
@@ -203,6 +203,9 @@ class AttackLens:
         """`attack_lens`, and the tables of the analyses with the attack in front, as `attack_lens_<table>`."""
         import pandas as pd
 
+        own = [row for attack in self.attacks for row in self._rows(attack)]
+        if not own:  # the model was right about none of the images: there is nothing to look at
+            return {}
         found: dict[str, list[pd.DataFrame]] = {}
         for version, analyses in self.inside.items():
             for analysis in analyses:
@@ -210,13 +213,12 @@ class AttackLens:
                     eps = "0" if version == CLEAN else self.eps.text
                     front = table.assign(attack=version, eps=eps)[["attack", "eps", *table.columns]]
                     found.setdefault(f"attack_lens_{name}", []).append(front)
-        own = [row for attack in self.attacks for row in self._rows(attack)]
         return {"attack_lens": pd.DataFrame(own)} | {n: pd.concat(t, ignore_index=True) for n, t in found.items()}
 
     def _rows(self, attack: str) -> list[dict[str, Any]]:
         n, fooled = int(self._of(attack, "n")), int(self._of(attack, "fooled"))
         if n == 0:
-            raise VitscopeError("The lens has nothing to look at: the model was right about none of the images.")
+            return []
         rows = []
         for block in range(self.layout.blocks):
             row: dict[str, Any] = {"attack": attack, "eps": self.eps.text, "block": block}

@@ -7,6 +7,7 @@ like any analysis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
 from vitscope.robustness.attacks import Attack, Task, create_attack
 from vitscope.robustness.budgets import Sweep, sweep
+from vitscope.robustness.intervals import paired
 from vitscope.robustness.published import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat, pixels_of
@@ -100,6 +102,7 @@ class AttackStudy(Analysis):
                 f"{model.name} shall normalise inside, but its recipe has mean {model.preprocess.mean}: use "
                 "vitscope.attack or `vitscope attack --normalise inside`, which hand it bare pixels."
             )
+        self.threat.check_reach(math.prod(model.preprocess.input_size))
         self.model, self.target = model, Target(model, self.threat)
         self.remarks = [remark] if remark else []
         if self.protocol == "published":
@@ -108,7 +111,7 @@ class AttackStudy(Analysis):
                 "answers. These figures cannot be compared with those of other libraries."
             )
         shape = (len(self._attacks), len(self.threat.epsilons))
-        self.sums = {key: zeros(*shape, dtype=torch.int64) for key in COUNTS} | {"size": zeros(*shape)}
+        self.sums = {key: zeros(*shape, dtype=torch.int64) for key in (*COUNTS, "won")} | {"size": zeros(*shape)}
         self.sums |= {key: zeros(1, dtype=torch.int64) for key in ("n", "clean")}
         self._lens: AttackLens | None = None
         if self.lens:
@@ -132,6 +135,7 @@ class AttackStudy(Analysis):
             return
         truth, clean = batch.labels[rows], batch.logits.argmax(1).cpu()[rows]
         images = batch.images[rows].to(self.model.device)
+        wrong = clean != truth  # these may be won where answers are attacked
         if self.threat.space == "pixels":
             images = pixels_of(images, self.model.preprocess)
         self.threat.check_clean(images)
@@ -145,15 +149,16 @@ class AttackStudy(Analysis):
                 self._lens.look_at_clean(task, truth, clean)
             for number, attack in enumerate(self._attacks):
                 done = sweep(self.target, task, attack, truth, clean, cumulative=self.cumulative, watch=watch)
-                self._count(number, done)
+                self._count(number, done, wrong)
                 self._emit(attack.name, done, batch, rows, truth, clean)
                 self._show(attack.name, done, task, truth, clean)
                 if self._lens is not None and done.watched is not None and watch is not None:
                     self._lens.look_at(attack.name, task, done.watched, truth, clean, done.predictions[watch])
 
-    def _count(self, number: int, done: Sweep) -> None:
+    def _count(self, number: int, done: Sweep, wrong: Tensor) -> None:
         for key in COUNTS:
             self.sums[key][number] += getattr(done, key).sum(1)
+        self.sums["won"][number] += (done.right & wrong).sum(1)
         self.sums["size"][number] += done.size.sum(1)
 
     def _emit(self, attack: str, done: Sweep, batch: Batch, rows: Tensor, truth: Tensor, clean: Tensor) -> None:
@@ -211,7 +216,7 @@ class AttackStudy(Analysis):
                 row |= {"epsilon": eps.value, "epsilon_pixels": eps.value * self._pixel_scale()}
                 row |= shares("clean", clean, n)
                 row |= shares("accuracy", None if self.cumulative else right, n)
-                row |= change(None if self.cumulative else right, clean, n)
+                row |= change(None if self.cumulative else right, clean, n, int(self.sums["won"][a, e]))
                 row |= shares("accuracy_cumulative", surviving, n)
                 row["mean_size"] = float(self.sums["size"][a, e]) / max(attacked, 1)
                 row |= {
@@ -270,15 +275,16 @@ def shares(name: str, count: int | None, n: int) -> dict[str, float]:
     return {name: 100 * count / n, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
 
 
-def change(count: int | None, clean: int, n: int) -> dict[str, float]:
+def change(count: int | None, clean: int, n: int, won: int = 0) -> dict[str, float]:
     """The difference to the clean run in points. Attacks only take away, so its interval is that of the share lost.
 
-    Where answers are attacked (published protocol) some may be won: the interval is then that of the net share.
+    Where answers are attacked (published protocol) images are `won` as well: their pairs decide then.
     """
-    lost = shares("change", None if count is None else abs(clean - count), n)
-    sign = 1 if count is not None and count > clean else -1
-    ends = sorted(sign * lost[f"change_{end}"] for end in ("low", "high"))
-    return {"change": sign * lost["change"] + 0.0, "change_low": ends[0], "change_high": ends[1]}
+    if count is not None and won:
+        low, high = paired(won, clean - (count - won), n)
+        return {"change": 100 * (count - clean) / n, "change_low": 100 * low, "change_high": 100 * high}
+    lost = shares("change", None if count is None else clean - count, n)
+    return {"change": 0.0 - lost["change"], "change_low": -lost["change_high"], "change_high": -lost["change_low"]}
 
 
 def _words(attack: Attack) -> str:

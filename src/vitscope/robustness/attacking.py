@@ -75,7 +75,10 @@ def attack(
 
 def check_labels(data: ImageData) -> None:
     """An attack leads away from the true class: without labels there is nothing to lead away from."""
-    if all(label < 0 for label in data.labels):
+    missing = sum(label < 0 for label in data.labels)
+    if 0 < missing < len(data):
+        data.warnings.append(f"{missing:,} of {len(data):,} images have no label: they are not attacked.")
+    if missing == len(data):
         raise DataError(
             f"None of the {len(data):,} images of {data.name} has a label, and an attack leads away from the true "
             "class. Put the images into class folders, as in DIR/val/CLASS/*.jpg."
@@ -105,12 +108,15 @@ def perturb(
         raise VitscopeError("`perturb` takes one epsilon; `attack` takes several.")
     (chosen,) = make_attacks({attack: options} if isinstance(attack, str) else [attack])
     chosen.check(threat)
-    if labels is None or len(labels) != len(images) or bool((labels < 0).any()):
+    if labels is None or len(labels) != len(images) or labels.is_floating_point() or bool((labels < 0).any()):
         raise DataError("An attack needs the true class of every image: a whole number from 0, one per image.")
+    if len(labels) and int(labels.max()) >= model.num_classes:
+        raise DataError(f"Class {int(labels.max())} is none of the model's {model.num_classes} (0 is the first).")
     ready, _ = normalised_where(model, normalise)
     threat.check_clean(images)
+    threat.check_reach(images[:1].numel() or 1)
     numbers = torch.arange(len(images)) if indices is None else indices
-    task = Task(images.to(ready.device), labels.to(ready.device), numbers, threat, seed)
+    task = Task(images.to(ready.device, torch.float32), labels.to(ready.device).long(), numbers, threat, seed)
     with attacking(ready):
         found = chosen.perturb(Target(ready, threat), task, threat.epsilons[0].value)
         if chosen.minimal:

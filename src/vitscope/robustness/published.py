@@ -36,6 +36,11 @@ def published_threat(norm: str, epsilons: tuple[Epsilon, ...]) -> Threat:
 
 def published_options(attack: str, given: dict[str, Any]) -> dict[str, Any]:
     """The options of an attack under this protocol."""
+    if given.get("stop"):
+        raise VitscopeError(
+            f"{attack}: the published code takes every step of every image; with stop=true an image keeps the first "
+            "answer that differs, which is another figure. Leave it out."
+        )
     return {**OPTIONS.get(attack, {}), **given}
 
 

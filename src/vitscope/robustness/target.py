@@ -49,7 +49,7 @@ class Target(nn.Module):
         """(B, C, H, W) in the threat's space -> logits (B, K)."""
         if self.threat.space == "pixels":
             images = images.sub(self._mean).div(self._std)  # the very operations of `data.transforms.normalise`
-        return self.model[0](images)
+        return self.model[0](self.model[0].place(images))
 
     def predict(self, images: Tensor) -> Tensor:
         """The answers (B,) int64. NaN in the logits is an error: argmax would call it an answer."""

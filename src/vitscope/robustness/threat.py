@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitscope.errors import DataError, NumericalError, VitscopeError, suggest
-from vitscope.robustness.epsilons import Epsilon, parse_epsilons
+from vitscope.robustness.epsilons import Epsilon, UnitError, parse_epsilons
 from vitscope.robustness.norms import NORMS, Norm, project, sizes
 
 if TYPE_CHECKING:
@@ -48,8 +49,24 @@ class Threat:
         inside = clean + project(images - clean, self.norm, eps)
         return inside if self.bounds is None else inside.clamp(*self.bounds)
 
+    def check_reach(self, pixels: int) -> None:
+        """Refuse budgets within which every picture of so many pixels lies: they are in another unit."""
+        farthest = {"linf": 1.0, "l2": math.sqrt(pixels), "l1": float(pixels)}[self.norm]
+        worst = self.epsilons[-1] if self.epsilons else None
+        if self.bounds is not None and worst is not None and worst.value >= farthest:
+            instead = f"{worst.value:g}/255"
+            raise UnitError(
+                f"An {self.norm} budget of {worst} allows every picture: two of {pixels:,} pixels in [0, 1] are "
+                f"{farthest:.4g} apart at most. In units of 1/255 it is --eps {instead}.",
+                instead,
+            )
+
     def check_clean(self, images: Tensor) -> None:
         """Refuse what is not a picture: normalised tensors, 0..255, NaN."""
+        if not images.is_floating_point():
+            raise DataError(
+                f"An attack takes pixels in [0, 1] as floating-point numbers, not {images.dtype}: divide by 255."
+            )
         if not images.isfinite().all():
             raise NumericalError("The images to be attacked hold NaN or infinity.")
         if self.bounds is None or not images.numel():

@@ -100,6 +100,13 @@ class AutoAttack(LibraryAttack):
 
     def build(self, target: Target, **common: Any) -> Any:
         library = import_extra("pyautoattack.autoattack", self.name)
+        classes = target.model[0].num_classes
+        targeted = "apgd-t" in self.parts if self.parts else self.version != "rand"
+        if classes < 4 and targeted:
+            raise VitscopeError(
+                f"autoattack: its targeted part (apgd-t) needs four classes, and the model has {classes}. Leave it "
+                "out: --set autoattack.parts=[apgd-ce,fab-t,square]."
+            )
         if self.parts:
             ensemble = library.AutoAttack(target, version="custom", attacks=self.parts, **common)
             ensemble.apgd.n_restarts = ensemble.fab.n_restarts = 1

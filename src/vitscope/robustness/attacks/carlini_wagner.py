@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitscope.data.randomness import preserved_globals
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, register_attack
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, positive, register_attack
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -36,6 +36,7 @@ class CarliniWagner(Attack):
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, searches=1, confidence=0)
+        positive(self, "rate")
 
     def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
         foolbox = import_extra("foolbox", self.name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack, repeated
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, positive, register_attack, repeated
 from vitscope.robustness.norms import TINY, random_in_ball, steepest
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class PGD(Attack):
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1, momentum=0)
+        positive(self, "step")
 
     def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
         step = (2.5 / self.steps if self.step is None else self.step) * eps

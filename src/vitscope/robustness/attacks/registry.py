@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import check_options, import_class
+from vitscope.registry import check_options, check_types, import_class
 
 if TYPE_CHECKING:
     from vitscope.robustness.norms import Norm
@@ -120,6 +120,7 @@ def create_attack(name: str, **options: Any) -> Attack:
             f"There is no attack {name!r}.{suggest(name, _ATTACKS)} Known: {', '.join(sorted(_ATTACKS))}."
         )
     check_options(options, [f.name for f in fields(_ATTACKS[name])], "attack", name)
+    check_types(options, _ATTACKS[name], "attack", name)
     return _ATTACKS[name](**options)
 
 
@@ -140,6 +141,14 @@ def at_least(attack: Attack, **least: float) -> None:
     for name, bound in least.items():
         if getattr(attack, name) < bound:
             raise VitscopeError(f"{attack.name}: {name} must be at least {bound}, not {getattr(attack, name)}.")
+
+
+def positive(attack: Attack, *names: str) -> None:
+    """`positive(self, "step")`: refuse zero and less; None stands for a default."""
+    for name in names:
+        value = getattr(attack, name)
+        if value is not None and not value > 0:
+            raise VitscopeError(f"{attack.name}: {name} must be above 0, not {value}.")
 
 
 def repeated(attempts: int, target: Target, task: Task, attempt: Callable[[Task, int], Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitscope.errors import VitscopeError
 from vitscope.robustness.attacks.pgd import ascend
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack, repeated
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, positive, register_attack, repeated
 from vitscope.robustness.norms import random_in_ball
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class SparseL1(Attack):
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)
+        positive(self, "step")
         if not 0 <= self.sparsity < 1:
             raise VitscopeError(f"sparse-l1: sparsity is a share from 0 to below 1, not {self.sparsity}.")
 

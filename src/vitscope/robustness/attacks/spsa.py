@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, positive, register_attack
 from vitscope.robustness.target import margin
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class SPSA(Attack):
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, samples=1)
+        positive(self, "delta", "rate")
 
     def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
         generators = task.generators("spsa")
