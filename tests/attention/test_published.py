@@ -99,3 +99,12 @@ def test_a_checkpoint_that_does_not_tell_its_attention_is_not_guessed_at(tmp_pat
         load_published(plain(), path)
     module = load_published(plain(), path, attention="symmetric; rpc:layers=0,iterations=4,lambda=4")
     assert [d["name"] for d in describe_attention(module)] == ["rpc", "symmetric"]
+
+
+def test_a_published_checkpoint_opens_by_name_with_its_own_attention(tmp_path):
+    path = save(tmp_path, published_state(), robust=True, num_iter=3, lambd=0.5, layer=1)
+    options = {k: v for k, v in SMALL.items() if k != "num_classes"}
+    model = open_model("deit_tiny_patch16_224.fb_in1k", path, **options)
+    assert model.source["attention"] == describe_attention(load_published(plain(), path))
+    with pytest.raises(WeightsError, match="Say it: attention='symmetric'"):
+        open_model("deit_tiny_patch16_224.fb_in1k", save(tmp_path, published_state()), **options)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import warnings
@@ -168,6 +169,28 @@ def test_a_run_folder_opens_with_its_own_preprocessing_and_class_names(tmp_path,
     assert same(model, state)
     assert model.preprocess.mean == (0.1, 0.2, 0.3)
     assert model.classes == list("abcdefg")
+
+
+def test_a_damaged_checkpoint_is_noticed_and_the_other_one_opened(tmp_path, state):
+    preprocess = {"input_size": [3, 160, 160], "mean": [0.1, 0.2, 0.3], "std": [1.0, 1.0, 1.0]}
+    description = {"name": NAME, "kwargs": {"num_classes": 7}, "preprocess": preprocess}
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    files = [tmp_path / "checkpoints" / which / "model.safetensors" for which in ("best", "last")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        save_file(state, file)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        (file.parent / "checkpoint.json").write_text(json.dumps({"sha256": {file.name: digest}}))
+    altered = bytearray(files[0].read_bytes())
+    altered[-1] ^= 1
+    files[0].write_bytes(altered)
+    with pytest.warns(UserWarning, match="best.* is damaged"):
+        model = open_model(tmp_path)
+    assert model.source["weights"] == "last/model.safetensors"
+    assert len(model.notes) == 1
+    files[1].write_bytes(altered)
+    with pytest.raises(WeightsError, match="damaged"):
+        open_model(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"name": "test_vit"}'])

@@ -30,6 +30,8 @@ def test_wandb_works_offline_without_a_key(tiny: Tiny, monkeypatch: pytest.Monke
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     run = train(tiny(track=("wandb",), track_offline=True, track_name="named", epochs=1))
     assert list(run.path.glob("wandb/offline-run-*"))
+    identity = (run.path / "tracking" / "wandb_id").read_text()  # by which a resumed training goes on in the same run
+    assert list(run.path.glob(f"wandb/offline-run-*-{identity}"))
     assert run.warnings == []
 
 

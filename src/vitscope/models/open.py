@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models.creation import OWN, create
@@ -16,7 +17,7 @@ from vitscope.models.families import check_model
 from vitscope.models.layout import input_size
 from vitscope.models.model import Model, refuse_compiled
 from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
-from vitscope.models.weights import check_finite, count_classes, load_into, read_weights, sha256
+from vitscope.models.weights import check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 
 
 def open_model(
@@ -88,6 +89,8 @@ def _from_name(
             raise WeightsError(
                 f"num_classes={options['num_classes']} was asked for, but {weights} has {classes} classes."
             )
+        if attention is None:
+            attention = _own_attention(state, weights)
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
         _converted(module, attention)
         load_into(module, state, str(weights))
@@ -126,13 +129,19 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
 
 
 def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
-    description = _description(run / "model.json")
+    description, notes = _description(run / "model.json"), list[str]()
     if weights is None:
         candidates = [run / "checkpoints" / which / "model.safetensors" for which in ("best", "last")]
         found = [c for c in candidates if c.is_file()]
         if not found:
             raise WeightsError(f"{run} has no checkpoint yet: expected {candidates[0]} or {candidates[1]}.")
-        weights = found[0]
+        intact = [c for c in found if not is_damaged(c)]
+        if not intact:
+            raise WeightsError(f"{found[0]} is damaged: its checksum is not the one that was written with it.")
+        weights = intact[0]
+        if weights != found[0]:
+            notes.append(f"{found[0]} is damaged (its checksum differs): {weights} was opened instead.")
+            warnings.warn(notes[0], stacklevel=4)
     state, _ = read_weights(weights, use_ema)
     module = _converted(_build(description["name"], description.get("kwargs", {})), description.get("attention"))
     load_into(module, state, str(weights))
@@ -143,7 +152,7 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
     if description.get("attention"):
         source["attention"] = description["attention"]
     preprocess = Preprocess.from_dict(description["preprocess"])
-    return Model(module, run.name, preprocess, source, classes=description.get("classes"))
+    return Model(module, run.name, preprocess, source, notes, classes=description.get("classes"))
 
 
 def _description(file: Path) -> dict[str, Any]:
@@ -184,6 +193,15 @@ def _build(name: str, options: dict[str, Any]) -> Any:
         raise VitscopeError(f"{name} cannot be built with {options}: {error}.") from error
     check_model(module)
     return module
+
+
+def _own_attention(state: Mapping[str, Tensor], weights: str | Path) -> Any:
+    """What a checkpoint of the published programs says of its attention; None where it is softmax."""
+    from vitscope.attention.published import published_attention, read_arguments
+
+    if "blocks.0.attn.s" not in state and not published_attention(state, {"robust": False}):
+        return None
+    return published_attention(state, read_arguments(weights), str(weights))
 
 
 def _converted(module: Any, attention: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import pickle
 import re
 from collections.abc import Mapping
@@ -139,6 +140,15 @@ def check_finite(module: nn.Module, where: str) -> None:
         if value.is_floating_point() and not torch.isfinite(value).all():
             bad = int((~torch.isfinite(value)).sum())
             raise NumericalError(f"{where}: {name} holds {bad} NaN or infinite value(s) of {value.numel()}.")
+
+
+def is_damaged(path: Path) -> bool:
+    """Does a weights file differ from the checksum in the `checkpoint.json` beside it? Without one, nobody knows."""
+    try:
+        expected = json.loads((path.parent / "checkpoint.json").read_text(encoding="utf-8"))["sha256"][path.name]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return sha256(path) != expected
 
 
 def sha256(path: str | Path) -> str:

@@ -6,11 +6,13 @@ one that fails later becomes a remark in the report, and training goes on.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import VitscopeError, suggest
 from vitscope.runs import Run
+from vitscope.runs.files import atomic_write, make_folder
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -51,6 +53,7 @@ class Tracking:
         name = options.track_name or run.path.name
         offline = {"mode": "offline"} if options.track_offline else {}
         wandb = {"name": name, "entity": options.track_entity or None, "dir": str(run.path), **offline}
+        wandb |= {"id": self._identity(), "resume": "allow"}  # a resumed training goes on in the same W&B run
         accelerator.project_configuration.logging_dir = str(run.path / "tracking")
         accelerator.log_with = list(options.track)
         try:
@@ -61,6 +64,14 @@ class Tracking:
                 "Keys come from the environment (e.g. WANDB_API_KEY); --track-offline needs none."
             ) from error
         self.on = True
+
+    def _identity(self) -> str:
+        """The run's name at W&B, drawn once and kept in the run folder."""
+        file = self._run.path / "tracking" / "wandb_id"
+        if not file.is_file():
+            make_folder(file.parent)
+            atomic_write(file, uuid.uuid4().hex[:12])
+        return file.read_text()
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self._guarded(lambda: self._accelerator.log(dict(values), step=step))
