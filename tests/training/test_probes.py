@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from vitscope import analyze, load_data, open_model
+from vitscope.errors import VitscopeError
 from vitscope.training import TrainOptions, train
 from vitscope.training.checkpoint import LAST
 from vitscope.training.setup import probe_data
@@ -19,6 +20,16 @@ def test_probes_see_the_untrained_the_finished_and_every_nth_model(tiny: Tiny) -
         assert list(table.columns[:2]) == ["epoch", "split"]
         assert table["epoch"].unique().tolist() == [0, 2, 4, 5]
         assert table["split"].unique().tolist() == ["train", "test"]
+
+
+def test_probes_take_options(tiny: Tiny) -> None:
+    settings = {"kpca.reconstruction.variant": "code"}
+    run = train(tiny(epochs=1, probe=("kpca.reconstruction",), probe_set=settings, probe_images=20))
+    assert run.table("probe_kpca_reconstruction_logged")["epoch"].unique().tolist() == [0, 1]
+    with pytest.raises(VitscopeError, match="no option 'varient'"):
+        train(tiny("other", probe=("kpca.reconstruction",), probe_set={"kpca.reconstruction.varient": "code"}))
+    with pytest.raises(VitscopeError, match="without a probe"):
+        train(tiny("other", probe_set=settings))
 
 
 def test_a_probe_finds_what_analyze_finds(tiny: Tiny) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
-from vitscope.errors import DataError, UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.errors import DataError, UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData
@@ -43,6 +43,22 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
         raise VitscopeError(f"Analysis {doubled[0]!r} is asked for twice; its tables would overwrite each other.")
     if not chosen:
         raise VitscopeError(f"No analysis is asked for. Known: {', '.join(list_analyses())}.")
+    return chosen
+
+
+def with_options(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """{'kpca.spectrum.of': 'covariance'} -> {name: options}. A group's name, as in `kpca.variant`, means all of it."""
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for path, value in settings.items():
+        name, _, option = path.rpartition(".")
+        members = [name] if name in chosen else [n for n in chosen if name and n.startswith(f"{name}.")]
+        if not members:
+            raise VitscopeError(
+                f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as save.dtype=float16, for one of the "
+                f"analyses that run ({', '.join(chosen)}).{suggest(name, chosen)}"
+            )
+        for member in members:
+            chosen[member][option] = value
     return chosen
 
 

@@ -127,23 +127,13 @@ class AnalyzeOptions:
 
     def analyses(self) -> Wanted | None:
         """{name: options}, or None for the default analyses with their default options."""
-        from vitscope.analyses.selection import choose_analyses
+        from vitscope.analyses.selection import choose_analyses, with_options
 
         if not self.set:
             return None if self.only is None else {name: {} for name in self.only}
-        chosen: dict[str, dict[str, Any]] = {a.name: {} for a in choose_analyses(self.only, self.save)}
+        chosen = with_options([a.name for a in choose_analyses(self.only, self.save)], self.set)
         if self.save:
             chosen["save"]["points"] = [*self.save]
-        for path, value in self.set.items():
-            name, _, option = path.rpartition(".")
-            members = [name] if name in chosen else [n for n in chosen if name and n.startswith(f"{name}.")]
-            if not members:
-                raise VitscopeError(
-                    f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as save.dtype=float16, for one of the "
-                    f"analyses that run ({', '.join(chosen)}).{suggest(name, chosen)}"
-                )
-            for member in members:
-                chosen[member][option] = value
         return chosen
 
     def run(

@@ -23,6 +23,7 @@ NOT_VARIED = {
     "progress": "it changes nothing",
     "model_options": "name one of them, such as model_options.depth=4,7",
     "optimizer_options": "name one of them, such as optimizer_options.momentum=0,0.9",
+    "probe_set": "it changes what is measured, not what is trained",
 }
 GROUPS = ("model_options", "optimizer_options")
 
@@ -72,6 +73,9 @@ def make_plan(
         raise VitscopeError(f"seeds={seeds} makes no sweep: expected at least 1.")
     model_names = model_option_names(options) if any("." not in name for name in vary) else []
     axes = {name: [_value(name, value, model_names) for value in values] for name, values in vary.items()}
+    for name, values in axes.items():
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise VitscopeError(f"--vary {name}: the value {twice[0]!r} is there twice, in other words.")
     plan = []
     for combination in itertools.product(*axes.values()):
         settings = dict(zip(axes, combination))
@@ -84,6 +88,7 @@ def make_plan(
 
 def check_plan(plan: Sequence[PlannedRun]) -> None:
     """Build data, model and optimizer of every setting once: what cannot run is refused before anything starts."""
+    from vitscope.training.probes import check_probes
     from vitscope.training.setup import build_model, build_optimizer, open_data
 
     data: dict[tuple[Any, ...], Any] = {}
@@ -97,7 +102,9 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
             key = (o.data, str(o.root), o.train_split, o.test_split, o.share, o.batch_size)
             if key not in data:
                 data[key] = open_data(o).train
-            build_optimizer(o, build_model(o, data[key]).module)
+            model = build_model(o, data[key])
+            build_optimizer(o, model.module)
+            check_probes(o, model)
         except (VitscopeError, AssertionError, RuntimeError, TypeError, ValueError) as error:
             # timm asserts that heads divide the width, and so on
             kind = type(error) if isinstance(error, VitscopeError) else VitscopeError

@@ -80,6 +80,7 @@ class TrainOptions:
 
     # what is watched
     probe: tuple[str, ...] = ()  # analyses made during training, e.g. ('attention',)
+    probe_set: Mapping[str, Any] = field(default_factory=dict)  # their options, e.g. kpca.reconstruction.variant=code
     probe_every: int = 1  # epochs between two of them; the untrained and the finished model are always probed
     probe_images: int = 500  # fixed images per split, spread over the classes
     probe_splits: tuple[str, ...] = ("train", "test")  # which of the two are probed
@@ -117,8 +118,8 @@ class TrainOptions:
         for split in self.probe_splits:
             if split not in ("train", "test"):
                 raise VitscopeError(f"probe_splits can hold 'train' and 'test', not {split!r}.")
-        object.__setattr__(self, "model_options", dict(self.model_options))
-        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
+        for name in ("model_options", "optimizer_options", "probe_set"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
 
     @property
     def look_size(self) -> int:

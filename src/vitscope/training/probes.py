@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.one_pass import measure
 from vitscope.analyses.ranks import Ranks
-from vitscope.analyses.selection import choose_analyses, start_analyses
+from vitscope.analyses.selection import choose_analyses, start_analyses, with_options
 from vitscope.errors import VitscopeError
 from vitscope.training.options import TrainOptions
 from vitscope.training.setup import probe_data
@@ -27,11 +27,10 @@ class Probes:
 
     def __init__(self, options: TrainOptions, model: Model, ranks: Ranks) -> None:
         self.options, self.model, self.ranks = options, model, ranks
-        watched = choose_analyses(options.probe) if options.probe else []
+        watched = chosen_probes(options)
         self._optional = {column for analysis in watched for column in analysis.optional}
         self.data = {split: probe_data(options, split) for split in options.probe_splits if options.probe}
-        for images in self.data.values():  # what cannot be measured is refused before an hour of training
-            start_analyses(self._fresh(Setting(seed=options.seed)), model, images, explicit=True)
+        check_probes(options, model)
 
     def due(self, epoch: int) -> bool:
         """After `epoch` complete epochs? The untrained and the finished model always."""
@@ -87,10 +86,28 @@ class Probes:
         return tables
 
     def _fresh(self, setting: Setting) -> list[Analysis]:
-        analyses = choose_analyses(self.options.probe)
+        analyses = chosen_probes(self.options)
         for analysis in analyses:
             analysis.setting = setting
         return analyses
+
+
+def chosen_probes(options: TrainOptions) -> list[Analysis]:
+    """New analyses as asked for. A name or an option that does not exist is an error."""
+    if not options.probe:
+        if options.probe_set:
+            raise VitscopeError(f"probe_set {', '.join(options.probe_set)} without a probe: name it with --probe.")
+        return []
+    return choose_analyses(with_options([a.name for a in choose_analyses(options.probe)], options.probe_set))
+
+
+def check_probes(options: TrainOptions, model: Model) -> None:
+    """Refuse what cannot be measured, before an hour of training."""
+    for split in options.probe_splits if options.probe else ():
+        analyses = chosen_probes(options)
+        for analysis in analyses:
+            analysis.setting = Setting(seed=options.seed)
+        start_analyses(analyses, model, probe_data(options, split), explicit=True)
 
 
 def gather(ranks: Ranks, mine: object) -> list:

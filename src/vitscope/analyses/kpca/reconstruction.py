@@ -21,6 +21,7 @@ Variants of ||phi(q_i)||^2:
 from __future__ import annotations
 
 import math
+from math import nan
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -99,11 +100,12 @@ class Reconstruction(KpcaAnalysis):
     """Projection error, both squared norms and the rate of tokens that break Bessel's inequality, per block and head.
 
     Table `kpca_reconstruction`, per image and block `kpca_reconstruction_images`. As a probe of a training it gives the
-    curves per epoch. With variant 'code', `kpca_reconstruction_logged` has what the released program logs, and for how
-    many images and blocks that number does not exist.
+    curves per epoch. With variant 'code', `kpca_reconstruction_logged` has what the released program logs, log(mean
+    error) over all images, and the share of images for which that number exists by itself.
     """
 
     variants = ("exact", "paper", "code")
+    optional = ("log_mean_error",)  # a mean error below zero has no logarithm
     METRICS = (
         "phi", "h", "error", "absolute_error", "log10_absolute_error", "relative_to_h", "relative_to_phi",
         "log10_ratio", "violation",
@@ -111,19 +113,14 @@ class Reconstruction(KpcaAnalysis):
 
     def start_sums(self, model: Model) -> None:
         self.start_moments(*self.METRICS, shape=(self.layout.blocks, self.layout.heads))
-        self.start_moments("logged", shape=(self.layout.blocks,))
-        self.sums["logged.n"] = zeros(self.layout.blocks, dtype=torch.int64)
+        self.sums["positive"] = zeros(self.layout.blocks, dtype=torch.int64)  # images whose mean error has a logarithm
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
         found = errors(**shared_norms(self.shared, q, k, v, self.variant, self.standardised))  # type: ignore[arg-type]
         means = {metric: value.mean(-1) for metric, value in found.items()}  # (B, H) over tokens
         for metric, value in means.items():
             self.add_moments(metric, value, block)
-        error = means["error"].mean(1)  # (B,) over heads and tokens, as the program takes it
-        exists = error > 0
-        logged = torch.where(exists, error, 1.0).log() * exists
-        self.add_moments("logged", logged, block)
-        self.sums["logged.n"][block] += int(exists.sum())
+        self.sums["positive"][block] += int((means["error"].mean(1) > 0).sum())
         columns = {metric: value.mean(1) for metric, value in means.items()}
         self.emit_images("kpca_reconstruction_images", batch, {"block": block} | columns)
 
@@ -132,11 +129,11 @@ class Reconstruction(KpcaAnalysis):
 
         tables = {"kpca_reconstruction": self.per_head(*self.METRICS)}
         if self.variant == "code":
-            n = self.sums["logged.n"]
-            logged = self.sums["logged"] / n.clamp_min(1)
+            error = self.moments("error")[0].mean(1)  # (blocks,) over images, heads and tokens, as the program takes it
+            exists = self.sums["positive"] / max(1, self.images)
             tables["kpca_reconstruction_logged"] = pd.DataFrame(
-                {"block": range(self.layout.blocks), "log_mean_error": logged.numpy()}
-                | {"exists": (n / max(1, self.images)).numpy(), "n": self.images}
+                {"block": range(self.layout.blocks), "log_mean_error": torch.where(error > 0, error, nan).log().numpy()}
+                | {"exists": exists.numpy(), "n": self.images}
             )
         return tables
 

@@ -111,9 +111,9 @@ class Spectrum(KpcaAnalysis):
             gram = self.shared.gram(k, **options)
             self._add(block, gram.eigenvalues, gram.log_scale, gram.trace)
             return
-        self._waiting[block] = k
-        if sum(keys.untyped_storage().nbytes() for keys in self._waiting.values()) > WAITING:
+        if sum(keys.nbytes for keys in (*self._waiting.values(), k)) > WAITING:
             self._decompose_waiting()
+        self._waiting[block] = k.clone()  # a view would keep q and v as well
 
     def _decompose_waiting(self) -> None:
         if not self._waiting:
