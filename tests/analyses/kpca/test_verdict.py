@@ -168,3 +168,13 @@ def test_the_table_has_a_row_per_claim(ordinary):
         "bessel", "size", "values_optimal_cosine", "values_linear_cka", "values_kernel_cka", "values_principal_overlap",
         "residual", "centre", "gamma", "eigenvalues",
     ]  # fmt: skip
+
+
+def test_the_report_writes_the_verdicts_beside_the_tables_and_says_what_was_not_measured(ordinary, tmp_path):
+    panel = verdict_panel({"m": ordinary})
+    assert "--set kpca.control=random" in panel.reading
+    ordinary.tables_dir = tmp_path
+    for write in panel.write:
+        write()
+    written = pd.read_csv(tmp_path / "kpca_verdicts.csv")
+    assert written["verdict"].tolist() == [v.verdict for v in verdicts(ordinary)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -13,6 +14,7 @@ from vitscope.analyses.panel_parts import protocol
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.sources import owner_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,14 +43,32 @@ def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
         html=claims_table(found, several),
         reading=(
             "Each row is a claim of Teo & Nguyen (NeurIPS 2024), with what it predicts and what was measured (mean and "
-            "95 % interval, bootstrap over images). A claim holds or fails only where the whole interval does; the "
-            "null says what the same measure gives when there is nothing to find."
+            "95 % interval, bootstrap over images; a normal one for the claim about training). A claim holds or fails "
+            "only where the whole interval does; the null says what the same measure gives when there is nothing to "
+            "find." + _missing_control(judged)
         ),
         tables={"kpca_verdicts": pd.concat([_frame(each, label, several) for label, each in found.items()])},
         protocol=protocol(judged, first, _variants(judged)),
         findings=[f for label, each in found.items() for f in _findings(label, each, several)],
+        write=[partial(write_verdicts, owner_of(runs[label], first), each) for label, each in found.items()],
         order=1,
     )
+
+
+def write_verdicts(run: Run, each: Sequence[Verdict]) -> None:
+    """`tables/kpca_verdicts.csv`, beside the tables that it judges."""
+    from vitscope.runs.files import atomic_write
+    from vitscope.runs.tables import to_csv
+
+    atomic_write(run.tables_dir / "kpca_verdicts.csv", to_csv(_frame(each, "", several=False)))
+
+
+def _missing_control(runs: Mapping[str, Run]) -> str:
+    """Untrained weights are the third null; they cost a second pass and must be asked for."""
+    tables = [table for run in runs.values() for name in TABLES if (table := run.table(name)) is not None]
+    if any("weights" in table and (table["weights"] == "random").any() for table in tables):
+        return ""
+    return " The same architecture with random weights was not measured: --set kpca.control=random."
 
 
 def claims_table(found: Mapping[str, Sequence[Verdict]], several: bool) -> Markup:
