@@ -16,7 +16,7 @@ WORDS = [
     "--recipe", "quick", "--share", "0.025", "--epochs", "3", "--batch-size", "64",
     "--probe-images", "60", "--probe-splits", "test",
     "--model-options", "depth=3", "embed_dim=16", "num_heads=2", "patch_size=14", "--vary", "smoothing=0,0.1",
-    "--seeds", "1", "--threads", "1", "--cluster", "local", "--no-progress", "--probe", "accuracy",
+    "--seeds", "1", "--threads", "1", "--cluster", "local", "--no-progress", "--probe", "separation",
 ]  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 def test_a_sweep_killed_with_all_its_runs_gives_the_same_tables(tmp_path, tiny, here):
     pytest.importorskip("submitit", reason="sweeps need submitit: pip install 'vitscope[sweep]'")
-    options = tiny("straight", epochs=3, probe=("accuracy",))
+    options = tiny("straight", epochs=3, probe=("separation",))
     straight = sweep(options, {"smoothing": ["0", "0.1"]}, seeds=1, threads=1, cluster="local")
     first = start(tmp_path)
     deadline = time.monotonic() + 120
@@ -44,7 +44,7 @@ def test_a_sweep_killed_with_all_its_runs_gives_the_same_tables(tmp_path, tiny, 
     second = start(tmp_path)
     output, _ = second.communicate(timeout=200)
     assert second.returncode == 0, output
-    for name in ("sweep_runs", "sweep_summary"):
+    for name in ("sweep_runs", "sweep_summary", "sweep_profile"):
         killed = (tmp_path / "sweep" / "tables" / f"{name}.csv").read_bytes()
         assert killed == (straight.tables_dir / f"{name}.csv").read_bytes()
 

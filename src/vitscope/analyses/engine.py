@@ -169,7 +169,11 @@ def analyze_one(
             return run
         share = Share(run, model, running, setting, options.save_every)
         for analysis in running:
+            known = list(analysis.remarks)
             analysis.prepare(data, model)
+            for text in analysis.remarks:
+                if text not in known and ranks.first:
+                    run.log_warning(f"{analysis.name.partition('.')[0]}: {text}")
         share.restore()
         with _progress_bar(share, options, ranks) as bar:
             share.finish(data, options.batch_size, options.workers, bar)

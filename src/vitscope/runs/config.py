@@ -74,12 +74,20 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+EMPTY: tuple[Any, ...] = ({}, [], (), "", None)
+
+
 def difference(old: Mapping[str, Any], new: Mapping[str, Any], free: Sequence[str] = ()) -> list[str]:
-    """One line per value that differs: `data.split: 'val' -> 'test'`. Keys in `free` (and below them) do not count."""
+    """One line per value that differs: `data.split: 'val' -> 'test'`. Keys in `free` (and below them) do not count.
+
+    Nor does an option that did not exist when the old one was written, and is empty in the new one.
+    """
     a, b = flatten(plain(old)), flatten(plain(new))
     lines = []
     for key in [*a, *(k for k in b if k not in a)]:
         if any(key == f or key.startswith(f + ".") for f in free):
+            continue
+        if key not in a and b[key] in EMPTY:
             continue
         left, right = (repr(d[key]) if key in d else ABSENT for d in (a, b))
         # repr tells True from 1 and makes NaN equal to itself; 1 and 1.0 mean the same

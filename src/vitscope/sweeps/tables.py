@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 PROBE = "probe_separation"
 # Averaged over seeds. Quantities that multiply (ratios, rates, fuzziness) are averaged as logarithms.
 SCORES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss")
-LINEAR = (*SCORES, "rate_r2", "exponential_r2")
-GEOMETRIC = ("last_fuzziness", "over_pixels", "over_embedding", "fall", "rate", "decay", "epoch_rate")
+LINEAR = (*SCORES, "rate_r", "rate_r2", "exponential_r2", "epoch_rate_r", "epoch_rate_r2", "epoch_exponential_r2")
+RATES = ("rate", "decay", "epoch_rate", "epoch_decay")  # rho of the log-linear law and b of the published curve
+GEOMETRIC = ("last_fuzziness", "over_pixels", "over_embedding", "fall", *RATES)
 METRICS = (*LINEAR, *GEOMETRIC)
 CURVES = ("best_curve", "best_epoch_curve")  # with the lowest AICc
 ALL = "all runs"  # the setting where nothing is varied
@@ -97,7 +98,7 @@ def shape(profile: pd.DataFrame | None) -> dict[str, Any]:
         return {}
     values: dict[str, Any] = {name: spike[0][name] for name in ("over_pixels", "over_embedding", "fall")}
     values |= {"last_fuzziness": spike[0]["last"], "spike_place": spike[0]["place"]}
-    return values | _fitted(block_fits(table), token, {"rate": "rho", "rate_r2": "r2"}, "best_curve")
+    return values | _fitted(block_fits(table), token, "", "best_curve")
 
 
 def learning(run: Run) -> dict[str, Any]:
@@ -107,18 +108,18 @@ def learning(run: Run) -> dict[str, Any]:
         return {}
     fits = epoch_fits(probe)
     held_out = fits[fits["split"] == ("test" if (fits["split"] == "test").any() else "train")]
-    return _fitted(held_out, read_token(probe), {"epoch_rate": "rho"}, "best_epoch_curve")
+    return _fitted(held_out, read_token(probe), "epoch_", "best_epoch_curve")
 
 
-def _fitted(fits: pd.DataFrame, token: str, law: Mapping[str, str], best: str) -> dict[str, Any]:
-    """Numbers of the log-linear law, of the published curve over blocks, and which curve has the lowest AICc."""
+def _fitted(fits: pd.DataFrame, token: str, prefix: str, best: str) -> dict[str, Any]:
+    """Numbers of the log-linear law and of the published curve, and which curve has the lowest AICc."""
     rows = fits[fits["token"] == token].to_dict("records")
     values: dict[str, Any] = {}
     for row in rows:
         if row["curve"] == "log_linear":
-            values |= {name: row[column] for name, column in law.items()}
-        if (row["curve"], row["errors"], row["over"]) == ("exponential", "D", "blocks"):
-            values |= {"decay": row["b"], "exponential_r2": row["r2"]}
+            values |= {f"{prefix}rate{end}": row[c] for end, c in (("", "rho"), ("_r", "r"), ("_r2", "r2"))}
+        if (row["curve"], row["errors"]) == ("exponential", "D"):
+            values |= {f"{prefix}decay": row["b"], f"{prefix}exponential_r2": row["r2"]}
         if row["delta"] == 0:
             values[best] = f"{row['curve']} ({row['errors']})"
     return values

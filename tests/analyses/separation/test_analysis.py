@@ -47,7 +47,10 @@ def test_the_published_program_is_reproduced(shared):
     golden = np.load(shared / "golden/fuzziness.npz")
     for i in range(3):
         x, labels = torch.tensor(golden[f"{i}_features"]), torch.tensor(golden[f"{i}_labels"])
-        assert fuzziness(x, labels) == pytest.approx(float(golden[f"{i}_fuzziness"]), abs=1e-9)
+        published = pytest.approx(float(golden[f"{i}_fuzziness"]), abs=1e-9)
+        assert fuzziness(x, labels) == published
+        classes = labels.unique(return_inverse=True)[1]
+        assert fuzziness_from_moments(*moments(x, classes, int(classes.max()) + 1, "class")) == published
 
 
 @given(seed=st.integers(0, 10_000), averaging=st.sampled_from(["class", "samples"]), d=st.integers(2, 12))
@@ -236,3 +239,12 @@ def test_sums_that_would_fill_the_memory_are_refused(model, monkeypatch):
     monkeypatch.setattr("vitscope.analyses.separation.analysis.MOST_BYTES", 1000)
     with pytest.raises(VitscopeError, match=r"10 classes x 24 dimensions .* GiB"):
         Separation().start(model)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e-16])
+def test_class_means_that_coincide_have_no_fuzziness(shift):
+    """Exactly, or but for rounding: a D of 1e35 would be a number about nothing."""
+    x = torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    both, labels = torch.cat([x, x + shift]), torch.arange(2).repeat_interleave(40)
+    assert np.isnan(fuzziness(both, labels))
+    assert np.isnan(fuzziness_from_moments(*moments(both, labels, 2, "class")))

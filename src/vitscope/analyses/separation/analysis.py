@@ -70,16 +70,25 @@ class Separation(Analysis):
         if present < model.num_classes:
             missing = [str(name) for name, n in zip(data.classes, sizes.tolist()) if n == 0]
             more = ", ..." if len(missing) > 3 else ""
-            warnings.warn(
-                f"separation: {len(missing)} of {model.num_classes} classes have no image in {data.name} "
-                f"({', '.join(missing[:3])}{more}) and do not count.",
-                stacklevel=2,
+            self._remark(
+                f"{len(missing)} of {model.num_classes} classes have no image in {data.name} "
+                f"({', '.join(missing[:3])}{more}) and do not count."
             )
         self._weights = image_weights(sizes, self.averaging)
-        size = data.num_classes * torch.Size(model.preprocess.input_size).numel()
+        size = present * torch.Size(model.preprocess.input_size).numel()
         wanted = size <= MOST_PIXEL_NUMBERS if self.pixels is None else self.pixels
         if wanted:
             self._pixel_fuzziness = pixel_fuzziness(data, model.preprocess, self.averaging)
+        elif self.pixels is None:
+            self._remark(
+                f"the raw pixels were left out: their class means would be {size:,} numbers "
+                f"(more than {MOST_PIXEL_NUMBERS:,}). --set separation.pixels=true measures them all the same."
+            )
+
+    def _remark(self, text: str) -> None:
+        """For the run's remarks; and on stderr, because a training does not keep those of its probes."""
+        self.remarks = [*self.remarks, text]
+        warnings.warn(f"separation: {text}", stacklevel=3)
 
     def start(self, model: Model) -> None:
         layout, k = model.layout, model.num_classes

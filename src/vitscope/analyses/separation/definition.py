@@ -29,6 +29,7 @@ from vitscope.errors import UnsuitableDataError, VitscopeError
 Averaging = Literal["class", "samples"]
 CUTOFF = 1e-10  # of SSB's largest eigenvalue: the pseudo-inverse drops smaller ones, as the published program does
 ROUNDING = 1e-12  # of the mean square length: a spread below it is that of equal features
+COINCIDENT = 1e-24  # SSB along its first axis over SSW: means of float64 are known to about 1e-32 of that
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def class_axes(counts: Tensor, sums: Tensor, weights: Tensor) -> ClassAxes:
 
 
 def fuzziness_along(axes: ClassAxes, scatter: Tensor) -> float:
-    """D from SSW along each axis (R,). NaN where the class means coincide."""
-    if len(axes.strengths) == 0 or not axes.strengths[0] > 0:
+    """D from SSW along each axis (R,). NaN where the class means coincide, exactly or to rounding."""
+    if len(axes.strengths) == 0 or not axes.strengths[0] > COINCIDENT * scatter.clamp_min(0).sum():
         return float("nan")
     return float((scatter.clamp_min(0) / axes.strengths).sum())
 

@@ -64,8 +64,8 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
         captions={
             name: epochs if "epochs" in name else
             f"D = trace(SSW pinv(SSB)) of {n} images, small where classes are tight and far apart. "
-            + ("Open markers: raw pixels, embedding, logits." if len(profiles) > 1 else "Diamonds: raw pixels and "
-               "logits. Through the blocks: the published curve (dashed) and a constant rate (dotted).")
+            + ("Open markers: raw pixels, embedding, logits." if len(profiles) > 1 else f"Diamonds: {_ends(profiles)}. "
+               "Through the blocks: the published curve (dashed) and a constant rate (dotted).")
             for name in figures
         },
         reading=(
@@ -91,6 +91,12 @@ def _profile(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     if len(profiles) == 1:
         return drawing.draw_profile(next(iter(profiles.values())))
     return drawing.draw_profiles(profiles, labels)
+
+
+def _ends(profiles: Mapping[str, pd.DataFrame]) -> str:
+    """What is drawn beside the blocks: large pictures have no point for their pixels."""
+    pixels = any((table["point"] == "pixels").any() for table in profiles.values())
+    return "raw pixels and logits" if pixels else "logits"
 
 
 def _averaging(profiles: Mapping[str, pd.DataFrame]) -> str:
@@ -122,10 +128,12 @@ def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
     found = spikes(table)
     spike = found[found["token"] == token].to_dict("records")[0]
     who = f"{label}: " if several else ""
+    over = float(spike["over_pixels"])
+    pixels = f"{short(over)} times the raw pixels, " if over == over else ""
     text = (
         f"{who}the classes are fuzziest in block {int(spike['place'])} (D = {short(float(spike['peak']))}, "
-        f"{short(float(spike['over_pixels']))} times the raw pixels, {short(float(spike['over_embedding']))} times the "
-        f"patch embedding) and {short(float(spike['fall']))} times less so in the last block"
+        f"{pixels}{short(float(spike['over_embedding']))} times the patch embedding) and "
+        f"{short(float(spike['fall']))} times less so in the last block"
     )
     fits = block_fits(table)
     rows = fits[fits["token"] == token].to_dict("records")

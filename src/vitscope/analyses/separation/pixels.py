@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,13 +32,19 @@ def pixel_fuzziness(data: ImageData, preprocess: Preprocess, averaging: Averagin
     if (preprocess, averaging) not in known:
         size = torch.Size(preprocess.input_size).numel()
 
+        present = sorted({label for label in data.labels if label >= 0})
+        number = torch.full((max(present, default=0) + 2,), -1)  # the last place stands for images without a label
+        number[present] = torch.arange(len(present))
+
         def read() -> Iterable[Batch]:
-            return data.batches(preprocess, 250)
+            """Classes numbered through: ImageNet-S names a thousand where a few occur."""
+            for batch in data.batches(preprocess, 250):
+                yield replace(batch, labels=number[batch.labels])
 
         small = 4 * size * len(data) <= IN_MEMORY
         kept = list(read()) if small else []
         batches = (lambda: kept) if small else read
-        known[preprocess, averaging] = two_passes(batches, data.num_classes, preprocess.std, averaging)
+        known[preprocess, averaging] = two_passes(batches, len(present), preprocess.std, averaging)
     return known[preprocess, averaging]
 
 
