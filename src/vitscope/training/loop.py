@@ -44,12 +44,14 @@ from vitscope.training.setup import (
     describe_model,
     open_data,
     resolved,
+    what_is_lost,
 )
 from vitscope.training.tracking import Tracking, check_trackers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from vitscope.data import ImageData
     from vitscope.models import Model
 
 KIND = "train"
@@ -73,7 +75,7 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
             objective = Objective(options, open_teacher(options, model, device))
             network = build_network(options, model, accelerator)
             pictures = open_pictures(options, data, model)
-            run, unfinished = _open_run(options, config, model, ranks, command)
+            run, unfinished = _open_run(options, config, model, data.train, ranks, command)
             try:
                 if unfinished and options.evaluate:
                     evaluate_only(options, run, data, model, accelerator, ranks)
@@ -194,7 +196,12 @@ def _train(
 
 
 def _open_run(
-    options: TrainOptions, config: dict[str, Any], model: Model, ranks: Ranks, command: str | Sequence[str] | None
+    options: TrainOptions,
+    config: dict[str, Any],
+    model: Model,
+    data: ImageData,
+    ranks: Ranks,
+    command: str | Sequence[str] | None,
 ) -> tuple[Run, bool]:
     """The run folder, made or re-opened by the first process alone -> (run, is there anything left to do?)"""
     out, opened = Path(options.out), []
@@ -205,6 +212,8 @@ def _open_run(
         atomic_write(run.path / "model.json", json.dumps(describe_model(options, model), indent=2) + "\n")
         for change in model.source.get("fitted", []) if run.status != "finished" else []:
             run.log_warning(f"The weights of {options.weights} were fitted: {change}.")
+        if run.status != "finished" and (remark := what_is_lost(model, data)):
+            run.log_warning(remark)
         return run.status != "finished"
 
     unfinished = ranks.first_decides(begin)

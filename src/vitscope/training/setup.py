@@ -94,6 +94,18 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
     return Model(model.module, options.label or options.model, recipe, source, classes=data.classes)
 
 
+def what_is_lost(model: Model, data: ImageData) -> str | None:
+    """Colours that the model does not take, said aloud: a recipe for grey digits would train on a grey CIFAR-10."""
+    channels = model.preprocess.input_size[0]
+    picture = data.read(0, masks=False).image
+    if channels != 1 or picture.mode in ("1", "L", "LA", "I", "I;16", "F"):
+        return None
+    return (
+        f"The pictures of {data.name} are in colour, and the model takes grey: their colours are left out. With "
+        "in_chans=3 it learns from them (--in-chans 3, or --model-options in_chans=3)."
+    )
+
+
 def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
     """model.json: what `open_model(run folder)` needs to build the model again."""
     return {
