@@ -139,9 +139,9 @@ def print_spikes(spikes: pd.DataFrame) -> None:
 
 
 def print_fits(fits: pd.DataFrame, over: str) -> None:
-    say(f"\nfits over {over}: R² over seeds, rate, ΔAICc and weight of each seed")
+    say(f"\nfits over {over}: R² of each seed, rate over seeds, ΔAICc and weight of each seed")
     for key, part in fits.groupby(["split", "token", "curve", "errors"]):
-        r2 = cell(over_seeds(part, ["curve"], "r2", geometric=False).iloc[0])
+        r2 = ", ".join(f"{x:.3f}" for x in part["r2"])
         rate = cell(over_seeds(part, ["curve"], "rho").iloc[0]) if part["rho"].notna().any() else "–"
         decay = cell(over_seeds(part, ["curve"], "b", geometric=False).iloc[0]) if part["b"].notna().any() else "–"
         deltas, weights = (", ".join(f"{x:.2f}" for x in part[c]) for c in ("delta", "weight"))
