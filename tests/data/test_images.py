@@ -64,6 +64,17 @@ def test_16_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
         assert np.array_equal(pixels(read), expected)
 
 
+def test_16_bit_grey_with_a_transparent_value_is_scaled_and_that_value_lies_over_white(tmp_path: Path) -> None:
+    values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    Image.fromarray(values).save(tmp_path / "a.png", transparency=1000)
+    assert b"tRNS" in (tmp_path / "a.png").read_bytes()
+    expected = np.rint(values.astype(np.float64) * 255 / 65535)
+    expected[values == 1000] = 255  # 999 and 1001 have the same eight bits, and are not transparent
+    read = read_image(tmp_path / "a.png")
+    assert read.mode == "L"
+    assert np.array_equal(pixels(read), expected)
+
+
 def test_16_bit_colour_is_scaled(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 65536, (8, 9, 3))
     png16(tmp_path / "a.png", values)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import vitscope
-from vitscope.data import load_data
+from vitscope.data import Source, list_datasets, load_data, register_dataset, registry
 from vitscope.errors import DataError
 
 Make = Callable[..., Path]
@@ -46,6 +48,60 @@ def test_fewer_images_than_asked_for_is_a_warning_or_with_strict_an_error(root: 
     for options in ({"images": 50}, {"per_class": 8}):
         with pytest.raises(DataError, match="Asked for"):
             load_data(root, strict=True, **options)  # type: ignore[arg-type]
+
+
+def empty_class(root: Path) -> None:
+    (root / "d").mkdir()
+
+
+def stray_image(root: Path) -> None:
+    (root / "a" / "000.png").rename(root / "stray.png")
+
+
+def loop(root: Path) -> None:
+    (root / "a" / "again").symlink_to(root, target_is_directory=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (empty_class, "hold no images: d"),
+        (stray_image, r"beside the class folders and are left out, e.g. stray.png"),
+        (loop, "not followed"),
+    ],
+)
+def test_what_is_doubtful_in_a_folder_is_a_warning_or_with_strict_an_error(
+    root: Path, spoil: Callable[[Path], None], said: str
+) -> None:
+    assert len(load_data(root, strict=True)) == 35  # nothing to complain about yet
+    spoil(root)
+    (warning,) = load_data(root).warnings
+    assert re.search(said, warning)
+    with pytest.raises(DataError, match=said):
+        load_data(root, strict=True)
+
+
+def test_an_own_datasets_warnings_stop_a_strict_load_and_its_notes_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    list_datasets()  # those of the package are there before the table is copied
+    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
+
+    @register_dataset("remarkable")
+    def remarkable(split: str) -> Source:
+        remarks = {"train": {"warnings": ("one is missing",)}, "test": {"notes": ("all are small",)}}
+        return Source([np.zeros((2, 2), np.uint8)], [0], ["a"], **remarks[split])
+
+    assert load_data("remarkable", "train").warnings == ["one is missing"]
+    assert load_data("remarkable", "test", strict=True).warnings == ["all are small"]
+    with pytest.raises(DataError, match="one is missing"):
+        load_data("remarkable", "train", strict=True)
+
+
+def test_pictures_without_class_folders_are_no_fault_under_strict(class_folders: Make) -> None:
+    data = load_data(class_folders({".": 4}, name="flat"), strict=True)
+    assert data.labels == [-1] * 4
+    assert "no class folders" in data.warnings[0]
 
 
 def test_a_path_may_be_relative_to_the_root_and_a_string(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

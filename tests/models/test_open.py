@@ -212,6 +212,25 @@ def test_a_module_that_the_user_built_is_used_as_it_is():
     assert model.num_classes == 3
 
 
+@pytest.mark.parametrize("place", ["", "blocks.1", "blocks.0.attn"])
+def test_a_module_with_a_compiled_forward_is_refused_before_and_after_it_was_opened(place):
+    module = timm.create_model(NAME)
+    model, images = open_model(module), torch.zeros(1, 3, 160, 160)
+    part = module.get_submodule(place)
+    part.forward = torch.compile(part.forward, backend="eager")
+    with pytest.raises(UnsupportedModelError, match="compiled"):
+        open_model(module)
+    with pytest.raises(UnsupportedModelError, match="compiled"):
+        model.run_with_cache(images, "blocks.1.hook_resid_post")
+
+
+def test_a_forward_that_the_compiler_must_leave_alone_is_no_compiled_one():
+    module = timm.create_model(NAME)
+    module.blocks[1].forward = torch.compiler.disable(module.blocks[1].forward)
+    _, cache = open_model(module).run_with_cache(torch.zeros(1, 3, 160, 160), "blocks.*.hook_resid_post")
+    assert "blocks.1.hook_resid_post" in cache
+
+
 def test_a_folder_that_is_no_run_is_said_to_be_none(tmp_path):
     with pytest.raises(VitscopeError, match="no run folder"):
         open_model(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from vitscope.data import load_data
 from vitscope.models import open_model
@@ -12,11 +13,17 @@ from vitscope.robustness.threat import Threat, pixels_of
 
 
 @pytest.fixture(scope="module")
-def setting(shared):
+def opened(shared):
     model = open_model(
         "vit_tiny_patch16_224.augreg_in21k_ft_in1k", shared / "weights" / "vit_tiny_patch16_224.safetensors"
     )
     (batch,) = load_data(shared / "data" / "imagenet", "val", images=6).batches(model.preprocess, 6)
+    return model, batch
+
+
+@pytest.fixture(scope="module")
+def setting(opened):
+    model, batch = opened
     return model, pixels_of(batch.images, model.preprocess), batch.labels
 
 
@@ -33,6 +40,24 @@ def test_one_255th_of_a_pixel_takes_most_answers_away_and_noise_does_not(setting
     assert clean.sum() >= 3
     assert fgsm.sum() <= clean.sum() / 2
     assert noise.sum() >= clean.sum() - 2
+
+
+def test_a_budget_of_nothing_leaves_the_pictures_and_the_answers_to_the_data_themselves(opened, setting):
+    model, batch = opened
+    _, images, labels = setting
+    untouched = perturb(model, images, labels, "fgsm", 0)
+    assert torch.equal(untouched, images)
+    with torch.no_grad():
+        answers = model(batch.images).argmax(-1)  # no attack, no pixels, no target: what `accuracy` would ask
+    with attacking(model):
+        assert torch.equal(Target(model, Threat()).predict(untouched), answers)
+
+
+@pytest.mark.parametrize("eps", ["1/2550", "8/255"])
+def test_fgsm_is_never_better_than_no_attack(setting, eps):
+    model, images, labels = setting
+    attacked = right(model, perturb(model, images, labels, "fgsm", eps), labels)
+    assert attacked.sum() <= right(model, images, labels).sum()
 
 
 def test_foolbox_finds_the_same_pictures_after_two_steps(setting):

@@ -79,7 +79,9 @@ def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(
     expected = results(undisturbed)
     assert "tables/probe_attention.csv" in expected
     assert ("checkpoints/last/ema.safetensors" in expected) == (kind == "everything")
-    for name, content in results(resumed).items():
+    found = results(resumed)
+    assert found.keys() == expected.keys(), f"other files after a kill {moment:.3f} s after the first checkpoint"
+    for name, content in found.items():
         assert content == expected[name], f"{name} differs after a kill {moment:.3f} s after the first checkpoint"
 
 

@@ -64,6 +64,7 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
     ids, names = _classes(sorted(class_dirs), wordnet, problems)
     folders = subfolders(base, problems)
     files, labels = _labelled(base, folders, ids, problems) if folders else _unlabelled(base, problems)
+    unknown = f"{base} has no class folders: the labels of its {len(files):,} images are unknown (-1)."
     prefix = "" if base == root else base.relative_to(root).as_posix() + "/"
     rows = [prefix + f for f in files]
     return Source(
@@ -74,7 +75,8 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
         root=root,
         names=[_printable(row) for row in rows],
         holds=split,
-        warnings=tuple(dict.fromkeys(problems)),  # a folder may have been looked at twice,
+        warnings=tuple(dict.fromkeys(problems)),  # a folder may have been looked at twice
+        notes=() if folders else (unknown,),
     )
 
 
@@ -123,7 +125,6 @@ def _unlabelled(base: Path, problems: list[str]) -> tuple[list[str], list[int]]:
     problems += listing.problems
     if not listing.files:
         raise DataError(_no_images(base, listing.other, []))
-    problems.append(f"{base} has no class folders: the labels of its {len(listing.files):,} images are unknown (-1).")
     return listing.files, [-1] * len(listing.files)
 
 

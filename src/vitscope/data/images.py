@@ -77,14 +77,14 @@ def open_image(path: str | Path) -> Image.Image:
 
 def plain(image: Image.Image, path: str | Path = "image") -> Image.Image:
     """Any PIL image as 'L' or 'RGB' with eight bits. Those two pass unchanged."""
+    if image.mode.startswith(("I", "F")):  # before transparency: Pillow's way to RGBA clips what has 16 bits
+        return Image.fromarray(_deep_grey(image, path))
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         return _over_white(image)
     if image.mode in ("L", "RGB"):
         return image
     if image.mode == "1":
         return image.convert("L")
-    if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_eight_bits(np.asarray(image), path))
     return image.convert("RGB")
 
 
@@ -111,6 +111,13 @@ def _eight_bits(a: np.ndarray, path: str | Path) -> np.ndarray:
     if a.min() < 0 or a.max() > 65535:
         raise BadFileError(path, "32-bit pixels of unknown range: save it as 8 or 16 bit")
     return ((a.astype(np.uint32) + 128) // 257).astype(np.uint8)  # = round(255 a / 65535), exactly
+
+
+def _deep_grey(image: Image.Image, path: str | Path) -> np.ndarray:
+    """Grey of more than eight bits, scaled. A transparent value is one of the stored ones, and shows white."""
+    stored = np.asarray(image)
+    grey, clear = _eight_bits(stored, path), image.info.get("transparency")
+    return np.where(stored == clear, np.uint8(255), grey) if isinstance(clear, int) else grey
 
 
 def _over_white(image: Image.Image) -> Image.Image:

@@ -37,7 +37,9 @@ def load_data(
     `root`: where a named dataset lies. `download`: fetch it if it is not there.
     `list_file`, `share`, `per_class`, `images` are applied in this order; `seed` chooses among equals.
     `masks`: True insists on them, False leaves them out, None takes them where they exist.
-    `strict`: whatever is otherwise skipped or remarked on (`data.warnings`) raises DataError.
+    `strict`: whatever is otherwise left out or doubtful (`data.warnings`: empty class folders, stray images, links that
+    are not followed, fewer images than asked for) raises DataError here, and an unreadable picture when it is read.
+    Unknown labels of a folder without classes are no fault.
     """
     place = None if root is None else Path(root).expanduser()
     source, name, split_name, wanted = _find(name_or_path, split, place, download)
@@ -68,8 +70,10 @@ def load_data(
         narrow(pick_per_class(*chosen(), per_class, seed))
     if images is not None:
         narrow(pick_images(*chosen(), images, seed))
-    if strict and shortages:
-        raise DataError(" ".join(shortages))
+    faults = [*source.warnings, *shortages]
+    if strict and faults:
+        more = f" And {len(faults) - 5:,} more." if len(faults) > 5 else ""
+        raise DataError(f"{' '.join(faults[:5])}{more} Leave strict (--strict) out to go on with warnings.")
     selection: dict[str, Any] = {
         "source": str(name_or_path),
         "root": None if root is None else str(root),
@@ -87,7 +91,7 @@ def load_data(
         selection=selection,
         masks=masks,
         strict=strict,
-        warnings=[*source.warnings, *shortages],
+        warnings=[*source.warnings, *source.notes, *shortages],
     )
 
 

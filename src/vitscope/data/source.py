@@ -34,7 +34,8 @@ class Source:
     holds: str | None = None  # the split this really is, if not the one asked for; 'all': nothing is split yet
     class_ids: Sequence[str] | None = None  # machine names of the classes, e.g. the folders'
     content: str | None = None  # stands for the pictures in the fingerprint, for sets too slow to be read for it
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())  # what was left out or is doubtful: an error with `strict`
+    notes: tuple[str, ...] = field(default=())  # remarks on data that are as they should be: never an error
 
     def __repr__(self) -> str:
         return f"Source({len(self.images):,} images, {len(self.classes or []):,} classes, holds={self.holds!r})"

@@ -10,24 +10,46 @@ from torch import Tensor, nn
 from vitscope.errors import UnsupportedModelError
 
 Head = Literal["mean", "class", "distillation"]
+Origin = Literal["tag", "file", "classes"]  # what a head's weights are those of: its name's tag, a file, named classes
 
 # Architectures whose un-finetuned tags end in an image-text embedding, not in classes.
 _IMAGE_TEXT = re.compile(r"clip|siglip|mci|vitamin|pe_core")
 
 
-def why_no_class_space(module: Any, name: str) -> str | None:
+def why_no_class_space(module: Any, name: str, origin: Origin = "tag") -> str | None:
     """The reason why tokens of this model cannot be projected on classes, or None if they can."""
     if getattr(module, "attn_pool", None) is not None:
         return "it pools its tokens by attention: a single token has no way of its own to the head"
     if module.num_classes == 0 or not isinstance(module.head, nn.Linear):
         return "it has no classes (its head is empty); give weights with a classifier"
-    architecture = name.split(".")[0]
-    if _IMAGE_TEXT.search(architecture) and module.num_classes in _embedding_sizes(architecture):
+    if _may_be_embedding(module, name, origin):
         return (
             f"its {module.num_classes} outputs are an image-text embedding (CLIP-style), not classes; "
-            "give a fine-tuned tag or weights"
+            f"give a fine-tuned tag or weights{_for_own_classes(name.split('.')[0])}"
         )
     return None
+
+
+def _may_be_embedding(module: Any, name: str, origin: Origin) -> bool:
+    """The tag that the module was made from tells, fine-tuned or not: with another number of outputs its head is new.
+
+    Weights from a file under a bare name may be those of any tag, so any embedding's size is one too many.
+    """
+    architecture, _, tag = name.partition(".")
+    made_from = getattr(module, "pretrained_cfg", None) or {}
+    if origin == "classes" or made_from.get("architecture") != architecture or not _IMAGE_TEXT.search(architecture):
+        return False
+    if origin == "file" and not tag:
+        return module.num_classes in _embedding_sizes(architecture)
+    return "_ft_" not in (made_from.get("tag") or "") and module.num_classes == made_from.get("num_classes")
+
+
+def _for_own_classes(architecture: str) -> str:
+    """How to say that as many outputs as an embedding has are classes of one's own."""
+    from timm.models import list_pretrained
+
+    tuned = list_pretrained(f"{architecture}.*_ft_*")
+    return f" (if they are classes of your own, such a tag in the name says so: {tuned[0]})" if tuned else ""
 
 
 def _embedding_sizes(architecture: str) -> set[int]:
@@ -39,13 +61,13 @@ def _embedding_sizes(architecture: str) -> set[int]:
     return {c.num_classes for c in configurations if c is not None}
 
 
-def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean") -> Tensor:
+def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origin: Origin = "tag") -> Tensor:
     """Logits of every token in `x` (..., C) -> (..., classes): `head(fc_norm(norm(x)))`, as the model itself does.
 
     A distilled model has two heads. `mean` averages their logits, as the model does with its two class tokens;
     `class` and `distillation` take one.
     """
-    reason = why_no_class_space(module, name)
+    reason = why_no_class_space(module, name, origin)
     if reason:
         raise UnsupportedModelError(f"{name} cannot be read in class space: {reason}.")
     x = module.norm(x)

@@ -147,11 +147,17 @@ class Model:
 
     def why_no_class_space(self) -> str | None:
         """Why tokens cannot be projected on classes; None if they can."""
-        return class_space.why_no_class_space(self.module, self.name)
+        return class_space.why_no_class_space(self.module, self.name, self._origin())
 
     def to_class_space(self, x: Tensor, head: class_space.Head = "mean") -> Tensor:
         """Logits of tokens (..., C) -> (..., classes) through the model's own final norm and head(s)."""
-        return class_space.to_class_space(self.module, self.name, x, head)
+        return class_space.to_class_space(self.module, self.name, x, head, self._origin())
+
+    def _origin(self) -> class_space.Origin:
+        """Whose outputs the head has, which decides whether they can be an image-text embedding."""
+        if self.classes:
+            return "classes"
+        return "file" if "sha256" in self.source else "tag"
 
     def __repr__(self) -> str:
         return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} classes)"
@@ -164,8 +170,17 @@ def _function_name(function: Edit) -> str:
 def refuse_compiled(module: nn.Module) -> None:
     """Hooks do not fire inside compiled code, so points would silently be missing."""
     for part in module.modules():
-        if hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None:
+        if (
+            hasattr(part, "_orig_mod")  # torch.compile(module)
+            or getattr(part, "_compiled_call_impl", None) is not None  # module.compile()
+            or _is_compiled(part.forward)  # module.forward = torch.compile(module.forward)
+        ):
             raise UnsupportedModelError(
                 "A compiled module cannot be looked into: hooks do not fire inside compiled code. "
                 "Open the original instead: `compiled._orig_mod`, or the model before `.compile()`."
             )
+
+
+def _is_compiled(function: Callable[..., Any]) -> bool:
+    """Wrapped by torch.compile, and not by torch.compiler.disable, which leaves the same mark and one more."""
+    return hasattr(function, "_torchdynamo_orig_callable") and not hasattr(function, "_torchdynamo_disable")

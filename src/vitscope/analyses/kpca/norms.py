@@ -61,7 +61,8 @@ class Norms(KpcaAnalysis):
     """Distributions of both squared norms per block, over all heads, tokens and images.
 
     outliers: 'none', 'above95' (as published: above the 95th percentile removed) or 'iqr'. Tables: `kpca_norms`, and
-    `kpca_norms_distribution` for the picture.
+    `kpca_norms_distribution` for the picture. Mean, quantiles and shares are those of what an outlier rule keeps, block
+    by block; `kept` is its share of the `tokens` that were seen.
     """
 
     variants = ("exact", "paper", "code")
@@ -81,12 +82,23 @@ class Norms(KpcaAnalysis):
     def start_sums(self, model: Model) -> None:
         self.sums["counts"] = BINS.zeros(self.layout.blocks, len(NORMS))
         self.sums["total"] = zeros(self.layout.blocks, len(NORMS))
+        if self.outliers != "none":  # what goes is known at the end, in whole bins: so is what remains of the total
+            self.sums["total_by_bin"] = zeros(self.layout.blocks, len(NORMS), BINS.size)
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
         found = shared_norms(self.shared, q, k, v, self.variant, self.standardised)  # type: ignore[arg-type]
         both = torch.stack([found["log_phi"].clamp_max(MAX_LOG).exp(), found["h"]]).flatten(1)  # (2, B H N)
         self.sums["counts"][block] += log_histogram(both, BINS)
         self.sums["total"][block] += both.sum(-1).cpu()
+        if self.outliers != "none":
+            values = both.detach().to("cpu", torch.float64)
+            self.sums["total_by_bin"][block].scatter_add_(-1, torch.bucketize(values, BINS.edges(), right=True), values)
+
+    def kept_mean(self, counts: Tensor) -> Tensor:
+        """Means (blocks, 2) of the values that a cut histogram still counts, exactly."""
+        if self.outliers == "none":
+            return self.sums["total"] / counts.sum(-1)
+        return (self.sums["total_by_bin"] * (counts > 0)).sum(-1) / counts.sum(-1)
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
@@ -99,7 +111,7 @@ class Norms(KpcaAnalysis):
         block, norm = (i.flatten() for i in torch.meshgrid(*map(torch.arange, tokens.shape), indexing="ij"))
         table = pd.DataFrame(
             {"block": block.numpy(), "norm": [NORMS[i] for i in norm.tolist()]}
-            | {"mean": (self.sums["total"] / tokens).flatten().numpy()}
+            | {"mean": self.kept_mean(counts).flatten().numpy()}
             | {name: histogram_quantile(counts, BINS, p).flatten().numpy() for name, p in QUANTILES.items()}
             | {"kept": (counts.sum(-1) / tokens).flatten().numpy(), "outliers": self.outliers}
             | {"tokens": all_counts.sum(-1).flatten().numpy(), "n": self.images}
@@ -125,7 +137,8 @@ class Norms(KpcaAnalysis):
     def summary(self) -> dict[str, Figure]:
         if not self.images:
             return {}
-        whole = self.sums["counts"].sum(0)  # (2, size)
-        phi, h = histogram_quantile(whole, BINS, 0.5).tolist()
-        note = "median over tokens, heads, blocks and images"
+        kept = cut_outliers(self.sums["counts"], BINS, self.outliers).sum(0)  # (2, size)
+        phi, h = histogram_quantile(kept, BINS, 0.5).tolist()
+        rule = "" if self.outliers == "none" else f", outliers removed ({self.outliers})"
+        note = f"median over tokens, heads, blocks and images{rule}"
         return {"median_phi": self.figure(phi, "", f"‖φ(q)‖², {note}"), "median_h": self.figure(h, "", f"‖h‖², {note}")}
