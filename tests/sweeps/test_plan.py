@@ -71,6 +71,7 @@ BAD = {
     "folder": (["out=a,b"], "folder of its own"),
     "group": (["model_options=depth"], "model_options.depth=4,7"),
     "boolean": (["strict=perhaps"], "expected true or false"),
+    "option of the model": (["model_options.drpout=0.1"], "the model has no option .drpout.. Did you mean dropout"),
 }
 
 

@@ -71,7 +71,7 @@ def make_plan(
     """
     if seeds < 1:
         raise VitscopeError(f"seeds={seeds} makes no sweep: expected at least 1.")
-    model_names = model_option_names(options) if any("." not in name for name in vary) else []
+    model_names = model_option_names(options) if any(not n.startswith("optimizer_options.") for n in vary) else []
     axes = {name: [_value(name, value, model_names) for value in values] for name, values in vary.items()}
     for name, values in axes.items():
         if twice := [value for value in values if values.count(value) > 1]:
@@ -155,6 +155,8 @@ def _value(name: str, value: Any, model_names: Sequence[str]) -> Any:
     if name in hints:
         return coerce(name, value, hints[name])
     group, _, inner = name.partition(".")
+    if group == "model_options" and inner and model_names and inner not in model_names:
+        raise VitscopeError(f"--vary {name}: the model has no option {inner!r}.{suggest(inner, model_names)}")
     if (group in GROUPS and inner) or name in model_names:
         return guess(value)
     known = [f.name for f in dataclasses.fields(TrainOptions) if f.name not in NOT_VARIED] + list(model_names)

@@ -113,7 +113,8 @@ class TrainOptions:
                 raise VitscopeError(f"{name}={value} makes no training: expected {expected}.")
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                raise VitscopeError(f"There is no {name} {getattr(self, name)!r}. Known: {', '.join(known)}.")
+                value = str(getattr(self, name))
+                raise VitscopeError(f"There is no {name} {value!r}.{suggest(value, known)} Known: {', '.join(known)}.")
         _check_together(self)
         for split in self.probe_splits:
             if split not in ("train", "test"):
