@@ -3,6 +3,7 @@
 Maps come from tables `maps_<name>` (columns image, map, block, row, col, value), images from the table `images`
 (image, path, label, class_name, prediction, predicted_name) and RUN/images/<image>.png. A map travels as one byte per
 cell. All blocks and models share the colour scale of an image's map, so that a colour means the same in all of them.
+A column `value_control` holds the map of the same model with random weights, which is a row of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 LARGEST_THUMBNAIL = 12_000  # bytes; a larger picture goes into the page as JPEG
 THUMBNAIL_SIDE = 224  # pixels
 MAP_COLUMNS = ["image", "map", "block", "row", "col", "value"]
+CONTROL = "value_control"
+LENS = "class_space.lens"  # whose option `images` asks for images by number
 
 
 def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | None:
@@ -38,7 +41,7 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
         if listed is None or not len(listed):
             continue
         places = {}
-        for record in listed.to_dict("records"):
+        for record in asked_first(run, listed).to_dict("records"):
             number, path = int(record["image"]), str(record.get("path", ""))
             key = path or str(number)
             if key not in images:
@@ -67,8 +70,20 @@ def _maps(run: Run, places: Mapping[int, int]) -> list[tuple[str, dict[int, pd.D
             of_kind = table[table["map"] == kind]
             shown = [image for image in of_kind["image"].unique().tolist() if image in places]
             if shown:
-                found.append((str(kind), {places[image]: of_kind[of_kind["image"] == image] for image in shown}))
+                cells = {places[image]: of_kind[of_kind["image"] == image] for image in shown}
+                found.append((str(kind), cells))
+                if CONTROL in table.columns:
+                    control = {place: part.assign(value=part[CONTROL]) for place, part in cells.items()}
+                    found.append((f"{kind} (random weights)", control))
     return found
+
+
+def asked_first(run: Run, images: pd.DataFrame) -> pd.DataFrame:
+    """Images that were chosen by number are there to be looked at: they come before those that stand for all."""
+    analyses = run.config.get("analyses")
+    lens = (analyses.get(LENS) if isinstance(analyses, Mapping) else None) or {}
+    asked = images["image"].isin(lens.get("images") or [])
+    return images.assign(later=~asked).sort_values("later", kind="stable").drop(columns="later")
 
 
 def _rows(maps: list[tuple[str, str, dict[int, pd.DataFrame]]]) -> list[dict[str, Any]]:

@@ -47,8 +47,8 @@ def attack_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
     if any(shapes.values()):
         figures["attack_lens_tokens"] = draw_tokens({k: v for k, v in shapes.items() if v})
         captions["attack_lens_tokens"] = (
-            "The lenses on the same images, clean (black) and attacked: mean identifiability of the true class (chance "
-            "0.5), and effective rank of the keys' Gram matrix, mean over heads."
+            "The lenses on the same images, clean (black) and attacked: mean identifiability of the true class "
+            "(chance: (K + 1) / 2K for K classes), and effective rank of the keys' Gram matrix, mean over heads."
         )
         alt["attack_lens_tokens"] = "Identifiability and effective rank per block, clean and attacked"
     shown = {name: stacked(t) for name in (TABLE, CLASSES, ATTENTION, SPECTRUM) if (t := tables_of(runs, name))}

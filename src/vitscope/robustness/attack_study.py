@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.class_space import Identifiability
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures
@@ -52,7 +53,10 @@ class AttackStudy(Analysis):
 
     default = False  # asked for by name: a PGD of 20 steps costs some fifty forward passes
     uses_labels = True
-    optional = tuple(f"{c}{end}" for c in ("accuracy", "change", *MARGINS) for end in ("", "_low", "_high"))
+    optional = (
+        *(f"{c}{end}" for c in ("accuracy", "change", *MARGINS) for end in ("", "_low", "_high")),
+        *Identifiability.optional,  # the lens: one image that was right has no interval
+    )
 
     def __init__(
         self,

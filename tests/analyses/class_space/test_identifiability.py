@@ -224,3 +224,58 @@ def test_unknown_options_are_refused():
         Identifiability(variant="paper")
     with pytest.raises(VitscopeError, match="control='zeros'"):
         Identifiability(control="zeros")
+
+
+def test_the_distribution_of_the_control_stands_beside(model, tools):
+    from vitscope.analyses.control import random_twin
+
+    batch = tools["make_batch"](model)
+    analysis, alone = Identifiability(control="random", permutations=9), Identifiability(permutations=9)
+    measure(model, [batch], [analysis])
+    measure(random_twin(model, 0), [batch], [alone])
+    tables, expected = analysis.tables(), alone.tables()
+    np.testing.assert_allclose(
+        tables["class_space_distribution"]["share_control"], expected["class_space_distribution"]["share"]
+    )
+    assert set(tables["class_space_identifiability"]["n_classes"]) == {10}
+
+
+def test_one_image_has_no_interval_where_it_says_nothing_and_the_columns_may_be_empty(model, tools):
+    analysis = Identifiability(permutations=9)
+    measure(model, [tools["make_batch"](model, 1)], [analysis])
+    for table in analysis.tables().values():
+        empty = set(table.columns[table.isna().any()])
+        assert empty <= set(analysis.optional)
+        if "difference" in table or "mean" in table:
+            assert {"low", "high"} <= empty
+
+
+def test_without_a_label_there_is_nothing_to_tell(model, tools):
+    from vitscope.analyses.class_space.composition import Composition
+    from vitscope.analyses.class_space.lens import Lens
+    from vitscope.analyses.class_space.memory_analysis import Memories
+    from vitscope.analyses.class_space.perturbation import Perturbation
+    from vitscope.analyses.class_space.relevance_study import Relevance
+
+    batch = tools["make_batch"](model, 2)
+    batch.labels[:] = -1
+    analyses = [Identifiability(permutations=9), Composition(), Memories(), Perturbation(), Relevance(), Lens()]
+    measure(model, [batch], analyses)
+    for analysis in analyses:
+        assert set(analysis.tables()) <= {"class_space_value_agreement"}  # of the weights alone
+        assert analysis.summary() == {}
+
+
+@pytest.mark.parametrize("culprit", ["hook_resid_post", "hook_attn_out", "hook_mlp_out"])
+def test_a_nan_is_found_at_its_own_point(model, tools, culprit):
+    from vitscope.analyses.class_space.projection import Projector
+    from vitscope.analyses.class_space.sharing import Readings
+    from vitscope.analyses.class_space.tokens import Selection
+    from vitscope.errors import NumericalError
+
+    readings = Readings(Projector(model), Selection(model.layout), "half", tools["make_batch"](model, 2))
+    names = ("hook_resid_post", "hook_attn_out", "hook_mlp_out")
+    points = {f"blocks.1.{name}": torch.zeros(2, 17, 32) for name in names}
+    points[f"blocks.1.{culprit}"][1, 3, 0] = float("nan")
+    with pytest.raises(NumericalError, match=rf"at blocks\.1\.{culprit}: it has no rank"), torch.no_grad():
+        readings.get(1, points, *names)

@@ -155,3 +155,64 @@ def test_gated_mlps_have_no_coefficient_before_the_activation(tools):
     model = tools["build"]("eva02_tiny_patch14_224")
     with pytest.raises(VitscopeError, match="coefficients='post'"):
         measure(model, [], [Memories(variant="code")])
+
+
+def directions_of(twin, kind):
+    """(classes, width) float64 of one head, across the final norm (distilled models have no other)."""
+    m = twin.module
+    weight = {"class": m.head.weight, "distillation": m.head_dist.weight}
+    weight["mean"] = (m.head.weight + m.head_dist.weight) / 2
+    e = weight[kind] * m.norm.weight
+    return (e - e.mean(1, keepdim=True)).detach()
+
+
+@pytest.fixture(scope="module")
+def distilled(tools):
+    model = tools["build"]("deit_tiny_distilled_patch16_224")
+    return model, tools["doubled"](model), tools["make_batch"](model, 6)
+
+
+@pytest.mark.parametrize("head", ["own", "mean", "class", "distillation"])
+def test_the_directions_of_a_distilled_model_are_those_of_the_head_that_reads_the_token(distilled, head):
+    model, twin, batch = distilled
+    analysis = Memories(head=head)
+    measure(model, [batch], [analysis])
+    tables = analysis.tables()
+    table = tables["class_space_memories"].set_index(["block", "layer", "tokens"])
+    weights = tables["class_space_value_agreement"].set_index(["block", "layer", "head"])
+    own = {"class": "class", "distillation": "distillation", "image": "mean"}
+    with torch.no_grad():
+        _, cache = twin.run_with_cache(batch.images.double(), ["blocks.1.*"])
+        for layer, inner in (("attn", "attn.hook_z"), ("mlp", "mlp.hook_post")):
+            block = twin.module.blocks[1]
+            values = block.attn.proj.weight if layer == "attn" else block.mlp.fc2.weight
+            coefs = cache[f"blocks.1.{inner}"]
+            coefs = coefs.transpose(1, 2).flatten(2) if layer == "attn" else coefs
+            for group, tokens in (("class", [0]), ("distillation", [1]), ("image", list(range(2, 18)))):
+                kind = own[group] if head == "own" else head
+                e = directions_of(twin, kind)
+                logits = (e @ values).numpy()
+                top = twin.to_class_space(cache[f"blocks.1.hook_{layer}_out"], kind).argmax(-1)
+                agree, composed = [], []
+                for i, label in enumerate(batch.labels.tolist()):
+                    best = set(np.argsort(-logits[label])[:5].tolist())
+                    for t in tokens:
+                        active = np.argsort(-coefs[i, t].numpy())[:5].tolist()
+                        agree.append(bool(set(active) & best))
+                        composed.append(int(top[i, t]) in {int(logits[:, m].argmax()) for m in active})
+                assert table.loc[1, layer, group]["agreement"] == pytest.approx(100 * np.mean(agree))
+                assert table.loc[1, layer, group]["composed"] == pytest.approx(100 * np.mean(composed))
+                cosines = (e / e.norm(dim=1, keepdim=True)) @ (values / values.norm(dim=0))
+                expected = float(cosines.amax(1).mean())
+                assert weights.loc[1, layer, kind]["mean"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_blocks_of_unequal_width_are_refused(tools):
+    from timm.layers import Mlp
+
+    from vitscope.errors import UnsupportedModelError
+
+    model = tools["build"]()
+    model.module.blocks[1].mlp = Mlp(32, hidden_features=48)
+    with pytest.raises(UnsupportedModelError, match=r"128 memories .* of block 0 and 48 in that of block 1"):
+        measure(model, [], [Memories()])

@@ -89,9 +89,32 @@ def test_missing_masks_are_said(runs):
     with house_style():
         panel = PANELS["class_space"]({"one": runs["one"]})
         relevance = PANELS["class_space_relevance"]({"one": runs["one"]})
+        perturbation = PANELS["class_space_perturbation"]({"one": runs["one"]})
     assert "No masks" in panel.reading
     assert "class_space_class_vs_context" not in panel.figures
     assert "no masks" in relevance.reading
+    assert "No masks: one has no removal" in perturbation.reading
+    assert "attention edited in all blocks" in perturbation.protocol
+
+
+def test_chance_is_drawn_and_said_for_the_number_of_classes(runs):
+    with house_style():
+        panel = PANELS["class_space"]({"one": runs["one"]})
+    assert "0.625 that the token knows nothing" in panel.reading  # (4 + 1) / (2 * 4)
+    for ax in panel.figures["class_space_identifiability"].axes[:2]:
+        assert any(np.allclose(line.get_ydata(), 0.625) for line in ax.get_lines())
+
+
+def test_a_missing_interval_is_said_and_chosen_blocks_are_named(runs):
+    from types import SimpleNamespace
+
+    from vitscope.analyses.class_space.panels.parts import interval
+    from vitscope.analyses.class_space.panels.perturbation import edited_text
+
+    assert interval({"low": float("nan"), "high": float("nan")}) == "one image, so no interval"
+    assert interval({"low": 0.1, "high": 0.25}, unit=" %") == "95 % interval 0.100 to 0.250 %"
+    chosen = SimpleNamespace(config={"analyses": {"perturbation": {"blocks": [0, 2]}}})
+    assert edited_text({"a": chosen}) == "attention edited in block(s) 0, 2"
 
 
 def test_the_stack_reaches_one_hundred_and_no_more(runs):

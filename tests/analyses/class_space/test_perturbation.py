@@ -8,7 +8,7 @@ from vitscope.analyses.class_space.attention_edits import attention_edit
 from vitscope.analyses.class_space.perturbation import Perturbation
 from vitscope.analyses.one_pass import measure
 from vitscope.data.masks import to_tokens_nearest
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError
 
 
 def ranks(model, images, labels):
@@ -109,6 +109,7 @@ def test_chosen_blocks_and_the_control(model, tools):
     table = analysis.tables()["perturbation"]
     first = table[table["block"] < 2]
     assert (first["rate_change"] == 0).all()
+    assert set(table["edited"]) == {"2"}
     assert "rate_after_control" in table.columns
     assert "accuracy_after_control" in analysis.tables()["perturbation_accuracy"].columns
 
@@ -125,3 +126,27 @@ def test_models_without_a_class_token_leave_out_no_cls_and_refuse_it_when_asked(
 def test_unknown_perturbation_suggests_the_nearest():
     with pytest.raises(VitscopeError, match="Did you mean self_only"):
         Perturbation(kinds=["selfonly"])
+
+
+def test_removals_asked_for_by_name_need_masks():
+    from types import SimpleNamespace
+
+    bare, masked = (SimpleNamespace(name="digits", has_masks=has) for has in (False, True))
+    with pytest.raises(UnsuitableDataError, match=r"without_class removes tokens .* digits has no masks"):
+        Perturbation(kinds=["self_only", "without_class"]).check_data(bare)
+    Perturbation(kinds=["without_class"]).check_data(masked)
+    Perturbation(kinds=["self_only"]).check_data(bare)
+    Perturbation().check_data(bare)  # they are left out
+
+
+def test_nothing_that_changes_has_an_interval_and_one_image_has_none(model, tools):
+    batch = tools["make_batch"](model)
+    analysis = Perturbation(kinds=["self_only"], blocks=[2])  # block 0 comes before the edit: no token changes
+    measure(model, [batch], [analysis])
+    row = analysis.tables()["perturbation"].set_index(["block", "tokens"]).loc[0, "image"]
+    half = 100 * 1.959963984540054 / (6 + 2)  # Agresti & Min with 0 gained and 0 lost of 6 images
+    assert (row["rate_change_low"], row["rate_change_high"]) == (pytest.approx(-half), pytest.approx(half))
+    one = Perturbation(kinds=["self_only"])
+    measure(model, [tools["make_batch"](model, 1)], [one])
+    table = one.tables()["perturbation"]
+    assert set(table.columns[table.isna().any()]) == {c for c in one.optional if not c.endswith("_control")}

@@ -53,3 +53,14 @@ def test_labels_outside_the_head_are_refused_and_unknown_ones_pass():
     check_labels(torch.tensor([-1, 9]), 10)
     with pytest.raises(DataError, match=r"class number 10.*0 to 9"):
         check_labels(torch.tensor([3, 10]), 10)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_chance_is_the_mean_over_all_orders_of_the_classes(classes):
+    from itertools import permutations
+
+    from vitscope.analyses.class_space.ranks import chance
+
+    logits = torch.tensor(list(permutations(range(classes)))).double()
+    r = identifiability(true_rank(logits, torch.zeros(len(logits), dtype=torch.int64)), classes)
+    assert float(r.mean()) == pytest.approx(chance(classes))

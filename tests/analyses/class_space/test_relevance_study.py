@@ -100,3 +100,26 @@ def test_the_control_and_halves(model, batches):
 def test_unknown_methods_are_refused():
     with pytest.raises(VitscopeError, match="Did you mean rollout"):
         Relevance(methods=["rolout"])
+
+
+def test_one_head_alone_is_refused():
+    with pytest.raises(VitscopeError, match="head='class': relevance is asked of the model's own answer"):
+        Relevance(head="class")
+
+
+def test_none_right_keeps_intervals_of_areas_and_gains(model, tools):
+    batch = tools["make_batch"](model)
+    order = torch.arange(16).expand(6, 16)
+    # a class that no image gets, neither from the class token alone nor from all tokens: areas and gains are all 0
+    never = [c for c in range(10) if not curve_hits(model, batch.images, torch.full((6,), c), order, [0, 16]).any()]
+    batch.labels[:] = never[0]
+    analysis = Relevance(methods=["attention"], steps=1, draws=1)
+    measure(model, [batch], [analysis])
+    table, z = analysis.tables()["relevance"].set_index("method"), 1.959963984540054
+    row = table.loc["attention"]
+    assert (row["negative_area"], row["negative_low"], row["negative_gain"]) == (0, 0, 0)
+    assert row["negative_high"] == pytest.approx(z**2 / (6 + z**2))  # Wilson, 0 of 6
+    assert row["negative_gain_high"] == pytest.approx(z / 8)  # Agresti & Min, 0 gained and 0 lost of 6
+    assert row["negative_gain_low"] == pytest.approx(-z / 8)
+    assert np.isnan(table.loc["random", "negative_gain_low"])  # 0 by definition
+    assert set(table.columns[table.isna().any()]) <= set(analysis.optional)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Mean, cluster_sums, ratio
+from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
 from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.ranks import check_variant, ties_of
 from vitscope.analyses.class_space.sharing import Readings, release, shared_readings
 from vitscope.analyses.class_space.tokens import Selection, Tokens
-from vitscope.analyses.control import ControlledAnalysis, beside, run_controls
+from vitscope.analyses.control import SUFFIX, ControlledAnalysis, beside, run_controls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 POINTS = ("resid_post", "attn_out", "mlp_out")
 HOOKS = tuple(f"hook_{point}" for point in POINTS)
+
+
+def with_control(*columns: str) -> tuple[str, ...]:
+    """Columns and those that the control puts beside them, for `Analysis.optional`."""
+    return (*columns, *(column + SUFFIX for column in columns))
 
 
 class ClassSpaceAnalysis(ControlledAnalysis):
@@ -96,11 +101,15 @@ class ClassSpaceAnalysis(ControlledAnalysis):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         self.link_control()
-        tables = self.own_tables()
+        tables = self.counted_tables()
         if self._twin is None:
             return tables
         control = self._twin.own_tables()
         return {n: beside(t, control[n], list(self.keys[n])) if n in self.keys else t for n, t in tables.items()}
+
+    def counted_tables(self) -> dict[str, pd.DataFrame]:
+        """Own tables without those that have no row: no image had a label, or the masks that they need."""
+        return {name: table for name, table in self.own_tables().items() if len(table)}
 
     # sums over clusters
 
@@ -117,10 +126,10 @@ class ClassSpaceAnalysis(ControlledAnalysis):
         self.sums[f"{name}.counts"][where].add_(counts)
         self.sums[f"{name}.values"][where].add_(fields)
 
-    def mean_of(self, name: str, where: Any, value: int, group: int, *, share: bool = False) -> Mean | None:
+    def mean_of(self, name: str, where: Any, value: int, group: int, kind: Kind = "number") -> Mean | None:
         """None where no token was seen."""
         sums = dict(zip(COUNTS, self.sums[f"{name}.counts"][where][:, group].tolist()))
         if sums["n"] == 0:
             return None
         sums |= zip(FIELDS, self.sums[f"{name}.values"][where][:, value, group].tolist())
-        return ratio(sums, share=share)
+        return ratio(sums, kind)

@@ -7,6 +7,11 @@ variance of a ratio, Cochran, Sampling Techniques, ch. 6):
     se^2 = n / (n - 1) * sum_i (y_i - R m_i)^2 / (sum m_i)^2
 
 All that is needed adds up over images: n, sum m, sum m^2, and for each value sum y, sum y^2, sum y m, sum y/m.
+
+An interval is never a point. One image says nothing about the spread between images: NaN (a share has Wilson's interval
+for one observation). Where all images agree, the spread between them is zero and the standard error useless: values
+in [0, 1] then get Wilson's interval for n images, and changes in [-1, 1] the one of Agresti & Min for paired shares,
+both as if every image were all or nothing, which is the widest they can be spread; other numbers have NaN.
 """
 
 from __future__ import annotations
@@ -14,12 +19,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.accumulators import Z95, wilson
 
+# What is averaged: any number, one in [0, 1] (r, an area), a share of zeros and ones, a change of the latter two.
+Kind = Literal["number", "fraction", "share", "change"]
+AGREE = 1e-12  # relative: a smaller spread between images is rounding
 COUNTS = ("n", "m", "mm")  # per group of tokens
 FIELDS = ("y", "yy", "ym", "mean")  # per value and group; `mean` is the sum of the images' own means
 
@@ -55,20 +64,45 @@ class Mean:
     images: int
 
 
-def ratio(sums: Mapping[str, float], *, share: bool = False) -> Mean:
-    """One value of one group from its sums n, m, mm, y, yy, ym, mean. `share`: it is 0 or 1 and gets Wilson's interval.
+def ratio(sums: Mapping[str, float], kind: Kind = "number") -> Mean:
+    """One value of one group from its sums n, m, mm, y, yy, ym, mean.
 
-    Wilson's interval is taken with the number of independent tokens that would have the same standard error, so that
-    it is right for one token per image, allows for the likeness of tokens within an image, and stays defined at 0 %.
-    A single image says nothing about the spread between images: a share then has Wilson's interval for one observation.
+    A share's interval is Wilson's with the number of independent tokens that would have the same standard error, so
+    that it is right for one token per image, allows for the likeness of tokens within an image, and stays defined at
+    0 %. For all others see above.
     """
     n, m = sums["n"], sums["m"]
     r = sums["y"] / m
-    residual = max(sums["yy"] - 2 * r * sums["ym"] + r * r * sums["mm"], 0.0)
-    variance = n / (n - 1) * residual / m**2 if n > 1 else 0.0
-    if share:
+    residual = sums["yy"] - 2 * r * sums["ym"] + r * r * sums["mm"]
+    agree = residual <= AGREE * sums["yy"]
+    variance = n / (n - 1) * residual / m**2 if n > 1 and not agree else 0.0
+    half = Z95 * variance**0.5
+    if kind == "share":
         effective = min(max(r * (1 - r) / variance, 1.0), m) if variance > 0 else n
-        low, high = wilson(min(max(r, 0.0), 1.0) * effective, effective)
+        low, high = _wilson(r, effective)
+    elif n == 1 or (agree and kind == "number"):
+        low, high = math.nan, math.nan
+    elif kind == "fraction":
+        low, high = _wilson(r, n) if agree else (max(r - half, 0.0), min(r + half, 1.0))
+    elif kind == "change":
+        low, high = _agreed_change(r, n) if agree else (max(r - half, -1.0), min(r + half, 1.0))
     else:
-        low, high = r - Z95 * variance**0.5, r + Z95 * variance**0.5
+        low, high = r - half, r + half
     return Mean(r, low, high, sums["mean"] / n, round(m), round(n))
+
+
+def mean_over_images(n: float, total: float, squares: float, kind: Kind = "number") -> Mean:
+    """The same for one value per image, from count, sum and sum of squares."""
+    return ratio({"n": n, "m": n, "mm": n, "y": total, "yy": squares, "ym": total, "mean": total}, kind)
+
+
+def _wilson(share: float, n: float) -> tuple[float, float]:
+    return wilson(min(max(share, 0.0), 1.0) * n, n)  # rounding may lead out of [0, 1]
+
+
+def _agreed_change(change: float, n: float) -> tuple[float, float]:
+    """All n images change by the same in [-1, 1], most often by nothing."""
+    from vitscope.robustness.intervals import paired
+
+    moved = round(abs(change) * n)
+    return paired(moved if change > 0 else 0, moved if change < 0 else 0, round(n))

@@ -99,7 +99,9 @@ class Composition(ClassSpaceAnalysis):
     def summary(self) -> dict[str, Figure]:
         if self.variant == "code":
             return {}
-        table = self.own_tables()["class_space_composition"]
+        table = self.counted_tables().get("class_space_composition")
+        if table is None:  # no image has a label
+            return {}
         last = table[(table["tokens"] == "image") & (table["block"] == self.layout.blocks - 1)]
         note = "last block, image tokens, exclusive shares"
         return {

@@ -3,8 +3,8 @@
 A point's tokens go through the model's final norm and head; r = 1 - rank/|C| says where the true class stands
 (`ranks.py`). Tables:
 
-* `class_space_identifiability`: mean of r, its quantiles, the rate of tokens with r = 1 and the share of images that
-  have at least one such token;
+* `class_space_identifiability`: mean of r, its quantiles, the rate of tokens with r = 1, the share of images that
+  have at least one such token, and the number of classes, which says where chance is;
 * `class_space_change`: the share of tokens whose true-class logit rises, and the mean rise - at `resid_post` from the
   previous block's output (change rate), at `attn_out` and `mlp_out` from the block's input to the projected output of
   the layer (class-similarity change);
@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis
-from vitscope.analyses.class_space.clusters import Mean, counted
+from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control
+from vitscope.analyses.class_space.clusters import Kind, Mean, counted, mean_over_images
 from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
@@ -65,10 +65,13 @@ class Identifiability(ClassSpaceAnalysis):
     """
 
     keys: ClassVar = {
-        "class_space_identifiability": ["block", "point", "tokens"],
+        "class_space_identifiability": ["block", "point", "tokens", "n_classes"],
         "class_space_change": ["block", "point", "tokens"],
+        "class_space_distribution": ["block", "point", "tokens", "from", "to"],
         "class_space_class_vs_context": ["block", "point", "measure"],
     }
+
+    optional = with_control("low", "high", "logit_change_low", "logit_change_high")  # one image: no interval
 
     def __init__(
         self,
@@ -142,17 +145,17 @@ class Identifiability(ClassSpaceAnalysis):
         for s, point in enumerate(STAGES):
             for block in range(self.layout.blocks if point != "resid_pre" else 1):
                 for g, group in enumerate(self.groups):
-                    r = self.mean_of("tokens", (s, block), 0, g)
-                    rate = self.mean_of("tokens", (s, block), 1, g, share=True)
+                    r = self.mean_of("tokens", (s, block), 0, g, "fraction")
+                    rate = self.mean_of("tokens", (s, block), 1, g, "share")
                     if r is None or rate is None:
                         continue
                     key = {"block": block, "point": point, "tokens": group}
                     counts = self.sums["ranks"][s, block, g]
                     some = 100 * float(self.sums["any"][s, block, g]) / r.images
-                    level.append(key | _level_row(r, rate, counts, some))
+                    level.append(key | _level_row(r, rate, counts, some) | {"n_classes": self.projector.classes})
                     distribution += [key | row for row in _bins(counts)]
                     if point != "resid_pre":
-                        rose = self.mean_of("tokens", (s, block), 2, g, share=True)
+                        rose = self.mean_of("tokens", (s, block), 2, g, "share")
                         rise = self.mean_of("tokens", (s, block), 3, g)
                         assert rose is not None
                         assert rise is not None
@@ -168,28 +171,27 @@ class Identifiability(ClassSpaceAnalysis):
     def _comparison(self) -> pd.DataFrame | None:
         import pandas as pd
 
-        from vitscope.analyses.accumulators import Z95
-
         n = int(self.sums["difference_n"]) if "difference_n" in self.sums else 0
         if n == 0:  # no masks
             return None
         total, squares, flips = (self.sums[k] for k in ("difference", "difference_squared", "flips"))
         greater, two_sided = p_greater(total, flips), p_two_sided(total, flips)  # (2, 3, L)
         rows = []
-        for m, measure in enumerate(("identifiability", "logit change")):
+        measures: tuple[tuple[str, Kind], ...] = (("identifiability", "change"), ("logit change", "number"))
+        for m, (measure, kind) in enumerate(measures):
             for p, point in enumerate(POINTS):
                 corrected = holm(two_sided[m, p].tolist())
                 for block in range(self.layout.blocks):
-                    mean = float(total[m, p, block]) / n
-                    spread = max(float(squares[m, p, block]) / n - mean**2, 0.0)
-                    half = Z95 * (spread / max(n - 1, 1)) ** 0.5
+                    mean = mean_over_images(n, float(total[m, p, block]), float(squares[m, p, block]), kind)
                     tests = {"p_greater": float(greater[m, p, block]), "p_two_sided": float(two_sided[m, p, block])}
-                    row = {"block": block, "point": point, "measure": measure, "difference": mean}
-                    rows.append(row | {"low": mean - half, "high": mean + half} | tests | {"p_holm": corrected[block]})
+                    row = {"block": block, "point": point, "measure": measure, "difference": mean.value}
+                    rows.append(row | {"low": mean.low, "high": mean.high} | tests | {"p_holm": corrected[block]})
         return pd.DataFrame(rows).assign(permutations=self.permutations, n_images=n)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.own_tables()["class_space_identifiability"]
+        table = self.counted_tables().get("class_space_identifiability")
+        if table is None:  # no image has a label
+            return {}
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
         figures = {}
         for row in last.to_dict("records"):
@@ -204,7 +206,7 @@ def _level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, fl
     low, high = wilson(some / 100 * r.images, r.images)
     quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}
     return {
-        "mean": r.value, "low": max(r.low, 0.0), "high": min(r.high, 1.0), "mean_per_image": r.per_image, **quantiles,
+        "mean": r.value, "low": r.low, "high": r.high, "mean_per_image": r.per_image, **quantiles,
         "rate": 100 * rate.value, "rate_low": 100 * rate.low, "rate_high": 100 * rate.high,
         "rate_per_image": 100 * rate.per_image,
         "images_with": some, "images_with_low": 100 * low, "images_with_high": 100 * high,

@@ -1,12 +1,13 @@
 """The class-space lens on single images: what does each token say, block by block?
 
 Tables: `class_space_topk`, the k top classes of every token of every block, and `maps_class_space`, which the report
-draws over the image: identifiability and logit of the true class for every image token and block.
+draws over the image: identifiability and logit of the true class for every image token and block. With
+`control="random"` both have further columns: what the same tokens of a model with random weights say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,16 +17,21 @@ from torch import Tensor
 from vitscope.analyses.base import register_analysis
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
 from vitscope.analyses.class_space.projection import Heads
-from vitscope.analyses.class_space.ranks import identifiability, ties_of, true_rank
+from vitscope.analyses.class_space.ranks import check_labels, identifiability, ties_of, true_rank
 from vitscope.analyses.class_space.tokens import Tokens
-from vitscope.errors import VitscopeError
+from vitscope.analyses.control import SUFFIX
+from vitscope.analyses.gallery import gallery_rows, save_thumbnails
+from vitscope.errors import DataError, VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
     from vitscope.models.layout import Layout
+
+SAID = {"class_space_topk": ("class", "class_name", "logit"), "maps_class_space": ("value",)}  # what a model says
 
 
 def token_places(layout: Layout) -> list[tuple[str, int, int]]:
@@ -39,7 +45,8 @@ def token_places(layout: Layout) -> list[tuple[str, int, int]]:
 class Lens(ClassSpaceAnalysis):
     """Top classes of every token and block, and maps over the image, for a few images.
 
-    topk: classes per token. images: numbers of the images to look at; otherwise those of the report's gallery.
+    topk: classes per token. images: numbers of the images to look at, which the report's gallery then shows, too;
+    otherwise those of the gallery.
     """
 
     def __init__(
@@ -56,32 +63,70 @@ class Lens(ClassSpaceAnalysis):
             raise VitscopeError(f"topk={topk}: at least one class per token.")
         self.topk = topk
         self.images = list(images) if images is not None else None
+        self._is_twin = False
 
     def needs(self, model: Model) -> list[str]:
         return ["blocks.*.hook_resid_post"]
 
+    def check_data(self, data: ImageData) -> None:
+        wrong = [image for image in self.images or () if not 0 <= image < len(data)]
+        if wrong:
+            raise DataError(
+                f"class_space.lens.images: there is no image {wrong[0]}. {data.name} has {len(data):,} images, "
+                f"numbered from 0 to {len(data) - 1}."
+            )
+
+    def start(self, model: Model) -> None:
+        super().start(model)
+        if isinstance(self._twin, Lens):
+            self._twin._is_twin = True
+
     def start_sums(self, model: Model) -> None:
+        self.model = model
         self.names = model.classes
         self.places = token_places(model.layout)[self.selection.where]
         self._found: dict[str, list[dict[str, Any]]] = {}
 
+    @property
+    def shown(self) -> frozenset[int]:
+        return self.setting.gallery if self.images is None else frozenset(self.images)
+
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
-        chosen = self.setting.gallery if self.images is None else frozenset(self.images)
-        shown = [i for i, image in enumerate(batch.indices.tolist()) if image in chosen]
+        check_labels(batch.labels, self.projector.classes)
+        shown = [i for i, image in enumerate(batch.indices.tolist()) if image in self.shown]
         if not shown:
             return
         (x,) = points.values()
         logits = self.projector.logits(x[shown][:, self.selection.where], self.selection.first)  # (B, n, K)
         self._note_topk(block, logits, batch.indices[shown].tolist())
         self._note_maps(block, logits, batch.indices[shown], batch.labels[shown])
+        self.enlist_control(batch)
 
     def end_batch(self, batch: Batch) -> None:
         import pandas as pd
 
-        for table, blocks in self._found.items():  # making a frame takes longer than finding a block's top classes
-            self.emit(table, pd.DataFrame({name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}))
-        self._found = {}
         super().end_batch(batch)
+        if self._is_twin:
+            return  # what it found is taken by the lens of the model itself
+        twin = dict(self._twin._tables()) if isinstance(self._twin, Lens) else {}
+        for name, columns in self._tables():
+            said = {column + SUFFIX: twin[name][column] for column in SAID[name]} if name in twin else {}
+            self.emit(name, pd.DataFrame(columns | said))
+        self._show(batch)
+
+    def _tables(self) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+        """The columns found in this batch, all blocks together: a frame takes longer to make than its numbers."""
+        for table, blocks in self._found.items():
+            yield table, {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
+        self._found = {}
+
+    def _show(self, batch: Batch) -> None:
+        """Images that were chosen by number join the gallery of the run, which has a picture of its own ones only."""
+        more = self.shown - self.setting.gallery
+        rows = gallery_rows(batch, more, self.setting.classes, self.projector.classes)
+        if rows is not None and self.setting.folder is not None:
+            save_thumbnails(self.setting.folder / "images", batch, more, self.model.preprocess)
+            self.emit("images", rows)
 
     def _note(self, table: str, images: np.ndarray, **columns: Any) -> None:
         """Columns of one block; those of all blocks are emitted together."""

@@ -9,7 +9,8 @@ The last linear map of a layer adds up value vectors, one per memory: the column
 * compositionality: tokens for which the layer's top class is the top class of one of its 5 largest memories.
 
 A class direction is what the logit of that class rises along: the head's row times the final norm's gain, and free of
-the mean that LayerNorm takes away. `variant="code"` leaves the final norm out and takes coefficients before the
+the mean that LayerNorm takes away. In a distilled model every token is compared with the directions of the head that
+reads it. `variant="code"` leaves the final norm out and takes coefficients before the
 activation, as published. All weights are copies: nothing is normalised in place.
 """
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 
 from vitscope.analyses.class_space.permutation import image_signs, p_greater
-from vitscope.analyses.class_space.projection import Projector
+from vitscope.analyses.class_space.projection import Head, Projector
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.families import block_row, mlp_row
 
@@ -32,9 +33,12 @@ LAYERS: tuple[Layer, ...] = ("attn", "mlp")
 BEST = 5  # memories looked at, as published
 
 
-def class_directions(model: Model, final_norm: bool = True) -> Tensor:
-    """(K, C) float32: along which direction of the residual the logit of each class rises, to first order."""
-    weight = Projector(model).image_head.weight.clone()
+def class_directions(model: Model, final_norm: bool = True, head: Head | None = None) -> Tensor:
+    """(K, C) float32: along which direction of the residual the logit of each class rises, to first order.
+
+    `head`: one of the model's, by default that of its image tokens.
+    """
+    weight = (head or Projector(model).image_head).weight.clone()
     if not final_norm:
         return weight
     module: Any = model.module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -24,11 +25,11 @@ from vitscope.analyses.class_space.memories import (
     value_vectors,
 )
 from vitscope.analyses.class_space.permutation import holm
-from vitscope.analyses.class_space.projection import Heads
+from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import shared_twin
-from vitscope.errors import VitscopeError
+from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,7 @@ TESTS = 9999  # sign flips of the weights' test: cheap, and needed for p < 0.05 
 class Memories(ClassSpaceAnalysis):
     """Class-value agreement of the weights, key-value agreement rate and compositionality, for attention and MLP.
 
+    In a distilled model `head` also says whose class directions count; with 'own' those of the head that reads a token.
     coefficients: of the MLP, 'post' (after the activation) or 'pre'; default: post, or pre for variant='code'.
     """
 
@@ -72,25 +74,29 @@ class Memories(ClassSpaceAnalysis):
 
     def start_sums(self, model: Model) -> None:
         self.model = model
-        directions = class_directions(model, final_norm=self.variant != "code")
         twin = shared_twin(model, self.seed)
-        twin_directions = class_directions(twin, final_norm=self.variant != "code")
-        best: dict[str, list[Tensor]] = {layer: [] for layer in LAYERS}
-        top_class: dict[str, list[Tensor]] = {layer: [] for layer in LAYERS}
-        self.agreement, self.agreement_control = {}, {}
-        for block in range(self.layout.blocks):
-            for layer in LAYERS:
+        self.pieces = self.projector.pieces(self.selection.first, len(self.selection))  # tokens by the head they take
+        twin_heads = {head.name: head for head in Projector(twin, self.head).parts.values()}
+        best: dict[tuple[str, str], list[Tensor]] = {}
+        top_class: dict[tuple[str, str], list[Tensor]] = {}
+        self.agreement, self.agreement_control = {}, {}  # (block, layer, head): (K,)
+        final_norm = self.variant != "code"
+        for _, _, head in self.pieces:
+            directions = class_directions(model, final_norm, head)
+            twin_directions = class_directions(twin, final_norm, twin_heads[head.name])
+            for block, layer in product(range(self.layout.blocks), LAYERS):
                 values = value_vectors(model, block, layer)
                 if self.activation == "pre" and layer == "mlp":
-                    self._check_width(model, block, values)
-                key = block, layer
-                best[layer].append(best_memories(directions, values))  # (K, 5)
-                top_class[layer].append(memory_classes(directions, values))  # (M,)
-                self.agreement[key] = class_value_agreement(directions, values).amax(1).cpu()  # (K,)
+                    self._check_gate(model, block, values)
+                best.setdefault((layer, head.name), []).append(best_memories(directions, values))  # (K, 5)
+                top_class.setdefault((layer, head.name), []).append(memory_classes(directions, values))  # (M,)
+                _check_widths(model, layer, top_class[layer, head.name])
+                key = block, layer, head.name
+                self.agreement[key] = class_value_agreement(directions, values).amax(1).cpu()
                 random_values = value_vectors(twin, block, layer)
                 self.agreement_control[key] = class_value_agreement(twin_directions, random_values).amax(1).cpu()
-        self.best = {layer: torch.stack(found) for layer, found in best.items()}  # (L, K, 5)
-        self.top_class = {layer: torch.stack(found) for layer, found in top_class.items()}  # (L, M)
+        self.best = {key: torch.stack(found) for key, found in best.items()}  # (layer, head): (L, K, 5)
+        self.top_class = {key: torch.stack(found) for key, found in top_class.items()}  # (layer, head): (L, M)
         self.start_clusters("tokens", 2, self.layout.blocks, len(LAYERS))
         # key-value agreement of the class token, by whether the image is classified rightly: (wrong, right)
         self.sums |= {key: zeros(self.layout.blocks, len(LAYERS), 2) for key in ("outcome_n", "outcome_hits")}
@@ -98,7 +104,7 @@ class Memories(ClassSpaceAnalysis):
         self._tops: list[Tensor] = []  # and the layer's top class
 
     @staticmethod
-    def _check_width(model: Model, block: int, values: Tensor) -> None:
+    def _check_gate(model: Model, block: int, values: Tensor) -> None:
         mlp = model.module.blocks[block].mlp  # type: ignore[index, union-attr]
         first = getattr(mlp, "fc1", None)
         if not isinstance(first, torch.nn.Linear) or first.out_features != values.shape[1]:
@@ -123,10 +129,14 @@ class Memories(ClassSpaceAnalysis):
         for number, layer in enumerate(LAYERS):
             active = torch.stack(self._active[number :: len(LAYERS)])  # (L, B, n, 5)
             tops = torch.stack(self._tops[number :: len(LAYERS)]).to(active.device)  # (L, B, n)
-            wanted = self.best[layer][:, readings.labels.to(active.device)]  # (L, B, 5)
-            agree = key_value_agreement(active, wanted)
-            composed = compositionality(active, self.top_class[layer], tops)
-            values = torch.stack([agree, composed], 1).double().cpu()  # (L, 2, B, n)
+            parts = []
+            for start, stop, head in self.pieces:
+                some = active[:, :, start:stop]
+                wanted = self.best[layer, head.name][:, readings.labels.to(active.device)]  # (L, B, 5)
+                agree = key_value_agreement(some, wanted)
+                composed = compositionality(some, self.top_class[layer, head.name], tops[:, :, start:stop])
+                parts.append(torch.stack([agree, composed], 1))
+            values = torch.cat(parts, -1).double().cpu()  # (L, 2, B, n)
             self.add_clusters("tokens", (slice(None), number), values, readings.members)
             if "class" in self.groups:
                 self.sums["outcome_n"][:, number].add_(outcome.sum(0))
@@ -140,8 +150,8 @@ class Memories(ClassSpaceAnalysis):
         for block in range(self.layout.blocks):
             for number, layer in enumerate(LAYERS):
                 for g, group in enumerate(self.groups):
-                    agree = self.mean_of("tokens", (block, number), 0, g, share=True)
-                    composed = self.mean_of("tokens", (block, number), 1, g, share=True)
+                    agree = self.mean_of("tokens", (block, number), 0, g, "share")
+                    composed = self.mean_of("tokens", (block, number), 1, g, "share")
                     if agree is None or composed is None:
                         continue
                     row: dict[str, object] = {"block": block, "layer": layer, "tokens": group}
@@ -169,19 +179,21 @@ class Memories(ClassSpaceAnalysis):
         import pandas as pd
 
         frames = []
-        for layer in LAYERS:
+        for layer, (_, _, head) in product(LAYERS, self.pieces):
             rows = []
             for block in range(self.layout.blocks):
-                trained, control = self.agreement[block, layer], self.agreement_control[block, layer]
+                trained, control = (a[block, layer, head.name] for a in (self.agreement, self.agreement_control))
                 p = agreement_test(trained, control, TESTS, self.seed)
                 means = {"mean": float(trained.mean()), "mean_control": float(control.mean())}
                 spread = {f"q{q:02d}": float(trained.quantile(q / 100)) for q in (5, 50, 95)}
-                rows.append({"block": block, "layer": layer, **means, **spread, "p": p})
+                rows.append({"block": block, "layer": layer, "head": head.name, **means, **spread, "p": p})
             frames.append(pd.DataFrame(rows).assign(p_holm=holm([float(r["p"]) for r in rows])))
         return pd.concat(frames, ignore_index=True).assign(n_classes=self.projector.classes)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.own_tables()["class_space_memories"]
+        table = self.counted_tables().get("class_space_memories")
+        if table is None:  # no image has a label
+            return {}
         image = table[table["tokens"] == ("image" if "image" in self.groups else "class")]
         figures = {}
         for layer in LAYERS:
@@ -191,3 +203,13 @@ class Memories(ClassSpaceAnalysis):
             )
             figures[f"key_value_agreement_{layer}"] = Figure(float(best["agreement"]), "%", int(best["n_images"]), note)
         return figures
+
+
+def _check_widths(model: Model, layer: str, memories: list[Tensor]) -> None:
+    """All blocks are counted in one go, so they must have equally many memories."""
+    first, last = len(memories[0]), len(memories[-1])
+    if first != last:
+        raise UnsupportedModelError(
+            f"{model.name} has {first} memories in the {layer} layer of block 0 and {last} in that of block "
+            f"{len(memories) - 1}: memories need blocks of equal width. Leave out class_space.memories."
+        )

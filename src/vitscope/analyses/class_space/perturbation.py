@@ -9,6 +9,7 @@
 | without_class | class-labelled tokens are removed | class token and context tokens |
 
 Both sides are the same images and the same tokens; removals need masks and take images that have both kinds of tokens.
+Without masks they are left out, and refused where they were asked for by name.
 Each costs one forward pass per image (the unperturbed side is the run's own pass).
 """
 
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
 from vitscope.analyses.class_space.attention_edits import attention_edit
 from vitscope.analyses.class_space.localisation import usable
 from vitscope.analyses.class_space.projection import Heads
@@ -30,11 +31,12 @@ from vitscope.analyses.class_space.removal import stream_kept
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.data.batch import CONTEXT, OBJECT
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import UnsuitableDataError, VitscopeError, suggest
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -52,9 +54,10 @@ class Perturbation(ClassSpaceAnalysis):
     """
 
     keys: ClassVar = {
-        "perturbation": ["perturbation", "block", "tokens"],
-        "perturbation_accuracy": ["perturbation"],
+        "perturbation": ["perturbation", "edited", "block", "tokens"],
+        "perturbation_accuracy": ["perturbation", "edited"],
     }
+    optional = with_control(*(f"{v}_change_{end}" for v in ("identifiability", "rate") for end in ("low", "high")))
 
     def __init__(
         self,
@@ -79,6 +82,14 @@ class Perturbation(ClassSpaceAnalysis):
     def needs(self, model: Model) -> list[str]:
         return ["blocks.*.hook_resid_post"]
 
+    def check_data(self, data: ImageData) -> None:
+        removals = [kind for kind in self.kinds or () if kind in REMOVAL]
+        if removals and not data.has_masks:
+            raise UnsuitableDataError(
+                f"{removals[0]} removes tokens by what a mask says they show, and {data.name} has no masks. Choose "
+                f"data with masks, or perturbations of attention: {', '.join(ATTENTION)}."
+            )
+
     def start_sums(self, model: Model) -> None:
         self.model = model
         chosen = self.kinds or [k for k in KINDS if model.layout.class_tokens or not k.startswith("no_cls")]
@@ -93,6 +104,12 @@ class Perturbation(ClassSpaceAnalysis):
     def _edits(self, kind: str) -> Mapping[str, object]:
         name = "self_only" if kind == "self_only" else "no_cls"
         return attention_edit(self.model, name, renormalise=kind != "no_cls_bare", blocks=self.blocks)  # type: ignore[arg-type]
+
+    def _edited(self, kind: str) -> str:
+        """The blocks whose attention is edited: 'all', '0 1', or 'none' for a removal."""
+        if kind in REMOVAL:
+            return "none"
+        return "all" if self.blocks is None else " ".join(map(str, self.blocks))
 
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
         if block == 0:
@@ -181,8 +198,9 @@ class Perturbation(ClassSpaceAnalysis):
         for number, kind in enumerate(self.chosen):
             for block in range(self.layout.blocks):
                 for g, group in enumerate(self.groups):
-                    row: dict[str, object] = {"perturbation": kind, "block": block, "tokens": group}
-                    means = [self.mean_of("tokens", (number, block), v, g) for v in range(6)]
+                    row: dict[str, object] = {"perturbation": kind, "edited": self._edited(kind), "block": block}
+                    row["tokens"] = group
+                    means = [self.mean_of("tokens", (number, block), v, g, "change") for v in range(6)]
                     if means[0] is None:
                         continue
                     for v, mean in enumerate(means):
@@ -207,7 +225,7 @@ class Perturbation(ClassSpaceAnalysis):
             )
             if n == 0:  # a removal, and no masks
                 continue
-            row: dict[str, object] = {"perturbation": kind}
+            row: dict[str, object] = {"perturbation": kind, "edited": self._edited(kind)}
             for name, hits in (("before", before), ("after", after)):
                 low, high = wilson(hits, n)
                 row |= {f"accuracy_{name}": 100 * hits / n, f"accuracy_{name}_low": 100 * low}
@@ -216,7 +234,9 @@ class Perturbation(ClassSpaceAnalysis):
         return pd.DataFrame(rows)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.own_tables()["perturbation"]
+        table = self.counted_tables().get("perturbation")
+        if table is None:  # no image has a label
+            return {}
         last = table[(table["block"] == self.layout.blocks - 1) & table["tokens"].isin(["image", "object", "context"])]
         return {
             str(row["perturbation"]): Figure(

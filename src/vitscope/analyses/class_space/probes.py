@@ -293,9 +293,7 @@ class Probes(ClassSpaceAnalysis):
             for number, point in enumerate(POINTS):
                 key = {"block": block, "point": point}
                 for g, group in enumerate(self.groups):
-                    means = [
-                        self.mean_of("hits", (block, number), v, g, share=True) for v in range(len(self.alphas) + 2)
-                    ]
+                    means = [self.mean_of("hits", (block, number), v, g, "share") for v in range(len(self.alphas) + 2)]
                     rows += [key | {"tokens": group} | row for row in self._rows(means, chance)]
                 shares = 100 * self.sums["positions"][block, number] / n  # (V, P)
                 for p, position in enumerate(self.positions):

@@ -8,7 +8,7 @@ projected, read and overwritten by the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -45,6 +45,7 @@ class Head:
 
     weight: Tensor  # (K, C)
     bias: Tensor  # (K,)
+    name: str = "class"  # class, distillation or mean
 
 
 class Projector:
@@ -74,8 +75,8 @@ class Projector:
         if second is None:
             parts = {0: first}
         else:
-            other = _head(second)
-            mean = Head((first.weight + other.weight) / 2, (first.bias + other.bias) / 2)
+            other = replace(_head(second), name="distillation")
+            mean = Head((first.weight + other.weight) / 2, (first.bias + other.bias) / 2, "mean")
             same = {"mean": mean, "class": first, "distillation": other}
             parts = {0: first, 1: other, 2: mean} if heads == "own" else {0: same[heads]}
         self.parts = parts  # first token -> head; each holds until the next
@@ -93,7 +94,7 @@ class Projector:
         normed = self.norm(x).float()
         pieces = [
             torch.nn.functional.linear(normed[..., start:stop, :], head.weight, head.bias)
-            for start, stop, head in self._pieces(first_token, x.shape[-2])
+            for start, stop, head in self.pieces(first_token, x.shape[-2])
         ]
         return torch.cat(pieces, -2) if len(pieces) > 1 else pieces[0]
 
@@ -104,14 +105,14 @@ class Projector:
         normed, labels = self.norm(x).float(), labels.to(x.device)
         images, n = normed.shape[:2]
         pieces = []
-        for start, stop, head in self._pieces(first_token, n):
+        for start, stop, head in self.pieces(first_token, n):
             part = normed[:, start:stop].flatten(0, 1)  # (B * m, C)
             found = _read_rows(part, labels.repeat_interleave(stop - start), head, ties, where)
             pieces.append([value.view(images, stop - start) for value in found])
         return Reading(*joined(pieces, 1))
 
-    def _pieces(self, first_token: int, n: int) -> list[tuple[int, int, Head]]:
-        """(start, stop, head) in the coordinates of the given tokens."""
+    def pieces(self, first_token: int, n: int) -> list[tuple[int, int, Head]]:
+        """(start, stop, head): which of the given tokens, counted from the first of them, go through which head."""
         edges = sorted(self.parts)
         pieces = []
         for edge, following in zip(edges, [*edges[1:], first_token + n]):

@@ -62,6 +62,11 @@ def identifiability(rank: Tensor, classes: int) -> Tensor:
     return 1 - rank / classes
 
 
+def chance(classes: int) -> float:
+    """Mean of r where the order of the classes is random: (K + 1) / (2 K)."""
+    return (classes + 1) / (2 * classes)
+
+
 def check_labels(labels: Tensor, classes: int) -> None:
     """Labels are -1 (unknown) or one of the head's classes."""
     from vitscope.errors import DataError

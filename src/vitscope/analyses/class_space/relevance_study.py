@@ -3,7 +3,7 @@
 For every image and method: a map (`relevance.py`), accuracy curves under negative and positive perturbation with their
 areas (`curves.py`), and, with masks, pointing game and average precision (`localisation.py`). Relevance is asked for
 the true class. Areas are means over images of each image's own area, so their intervals are over images; the difference
-to random relevance is paired by image.
+to random relevance is paired by image (and has no interval for random relevance itself: it is 0 by definition).
 
 Cost per image: the methods' own passes and, for each method and direction, `steps` - 1 passes over a share of the
 tokens (together about steps / 2 forward passes where tokens can be dropped, steps where they must be masked).
@@ -11,15 +11,17 @@ tokens (together about steps / 2 forward passes where tokens can be dropped, ste
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import Z95, wilson
+from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
+from vitscope.analyses.class_space.clusters import mean_over_images
 from vitscope.analyses.class_space.curves import (
     DIRECTIONS,
     area,
@@ -53,6 +55,10 @@ class Relevance(ClassSpaceAnalysis):
     """
 
     keys: ClassVar = {"relevance": ["method"], "relevance_curves": ["method", "direction", "kept"]}
+    optional = with_control(
+        *(f"{d}_{part}{end}" for d in DIRECTIONS for part in ("", "gain_") for end in ("low", "high")),
+        *(f"average_precision_{end}" for end in ("low", "high")),
+    )
 
     def __init__(
         self,
@@ -72,6 +78,11 @@ class Relevance(ClassSpaceAnalysis):
             )
         if draws < 1 or steps < 0:
             raise VitscopeError(f"steps={steps}, draws={draws}: expected steps >= 0 (0: every token) and draws >= 1.")
+        if head != "own":
+            raise VitscopeError(
+                f"head={head!r}: relevance is asked of the model's own answer, from all of its heads. Leave head out "
+                "for relevance, and ask for parts that read single tokens with it in a run of their own."
+            )
         if variant == "code" and steps:
             raise VitscopeError("variant='code' sums over every number of tokens: use steps=0 with it.")
         self.methods = list(methods) if methods is not None else None
@@ -94,7 +105,6 @@ class Relevance(ClassSpaceAnalysis):
         pass
 
     def end_batch(self, batch: Batch) -> None:
-
         check_labels(batch.labels, self.projector.classes)
         known = batch.labels >= 0
         if known.any():
@@ -169,17 +179,17 @@ class Relevance(ClassSpaceAnalysis):
         import pandas as pd
 
         n, rows, curves = float(self.sums["n"]), [], []
-        for m, method in enumerate(self.chosen):
+        for m, method in enumerate(self.chosen if n else []):  # none: no image has a label
             row: dict[str, object] = {"method": method}
             for d, direction in enumerate(DIRECTIONS):
                 accuracy = (self.sums["hits"][m, d] / n).tolist()
-                value = area(accuracy, self.counts)
-                half = _half(value * n, float(self.sums["area_squared"][m, d]), n)
-                row |= {f"{direction}_area": value, f"{direction}_low": value - half, f"{direction}_high": value + half}
-                gain = float(self.sums["gain"][m, d]) / n
-                half = _half(gain * n, float(self.sums["gain_squared"][m, d]), n)
-                row |= {f"{direction}_gain": gain, f"{direction}_gain_low": gain - half}
-                row[f"{direction}_gain_high"] = gain + half
+                total = n * area(accuracy, self.counts)
+                mean = mean_over_images(n, total, float(self.sums["area_squared"][m, d]), "fraction")
+                row |= {f"{direction}_area": mean.value, f"{direction}_low": mean.low, f"{direction}_high": mean.high}
+                total, squares = (float(self.sums[key][m, d]) for key in ("gain", "gain_squared"))
+                gain = mean_over_images(n, total, squares, "change")
+                low, high = (gain.low, gain.high) if method != RANDOM else (math.nan, math.nan)
+                row |= {f"{direction}_gain": gain.value, f"{direction}_gain_low": low, f"{direction}_gain_high": high}
                 if self.variant == "code":
                     row[f"{direction}_published"] = published_area(accuracy, self.counts)
                 for kept, share in zip(self.counts, accuracy):
@@ -199,14 +209,16 @@ class Relevance(ClassSpaceAnalysis):
         hits = float(self.sums["pointing"][m])
         low, high = wilson(hits, n)
         row: dict[str, object] = {"pointing": 100 * hits / n, "pointing_low": 100 * low, "pointing_high": 100 * high}
-        total = float(self.sums["average_precision"][m])
-        half = _half(total, float(self.sums["average_precision_squared"][m]), n)
-        mean = total / n
-        row |= {"average_precision": mean, "average_precision_low": mean - half, "average_precision_high": mean + half}
+        total, squares = (float(self.sums[key][m]) for key in ("average_precision", "average_precision_squared"))
+        mean = mean_over_images(n, total, squares, "fraction")
+        row |= {"average_precision": mean.value, "average_precision_low": mean.low, "average_precision_high": mean.high}
         return row | {"object_share": float(self.sums["chance"]) / n, "n_masked": round(n)}
 
     def summary(self) -> dict[str, Figure]:
-        table = self.own_tables()["relevance"].set_index("method")
+        found = self.counted_tables().get("relevance")
+        if found is None:  # no image has a label
+            return {}
+        table = found.set_index("method")
         best = table.drop(index=RANDOM).sort_values("negative_area")
         if not len(best):
             return {}
@@ -214,9 +226,3 @@ class Relevance(ClassSpaceAnalysis):
         chance = float(table["negative_area"][RANDOM])
         note = f"largest of {len(best)} methods ({name}); random {chance:.3f}"
         return {"negative_area": Figure(float(best["negative_area"].iloc[-1]), "area", int(self.sums["n"]), note)}
-
-
-def _half(total: float, squares: float, n: float) -> float:
-    """Half of the 95 % interval of a mean over images."""
-    mean = total / n
-    return Z95 * (max(squares / n - mean**2, 0.0) / max(n - 1, 1)) ** 0.5

@@ -18,6 +18,7 @@ from vitscope.analyses.class_space.panels.parts import (
     named,
     who,
 )
+from vitscope.analyses.class_space.ranks import chance
 from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -45,7 +46,7 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
     captions = {
         "class_space_identifiability": f"Top: mean of r = 1 - rank/|C| of the true class after each block; bottom: "
         f"share of tokens whose top class is the true one (r = 1). {n}; bands: 95 % intervals over images (tokens of "
-        "one image are not independent). Dashed: chance." + _control_text(tables)
+        "one image are not independent). Dashed: chance, (K + 1)/(2 K) for K classes." + _control_text(tables)
     }
     alt = {"class_space_identifiability": "Identifiability of the true class per block for each kind of token"}
     if changes:
@@ -74,7 +75,7 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
         captions=captions,
         reading=(
             "Each token is read by the model's own final norm and head, as if the network ended there. 1 means that "
-            "the true class is on top, 0.5 that the token knows nothing of it." + note
+            f"the true class is on top, {_chance_text(tables)} that the token knows nothing of it.{note}"
         ),
         tables={
             TABLE: stacked(tables),
@@ -111,7 +112,8 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
                 banded(ax, rows, column, styles[label], "rate_" if column == "rate" else "")
                 control_line(ax, rows, column, last and label == next(iter(tables)))
             if column == "mean":
-                f.null_line(ax, 0.5, "chance" if last else "_")
+                for place, level in enumerate(chance_levels(tables)):
+                    f.null_line(ax, level, "chance" if last and place == 0 else "_")
                 ax.set_ylim(min(0.4, ax.get_ylim()[0]), 1.02)
             else:
                 ax.set_ylim(0, max(5, ax.get_ylim()[1]))
@@ -120,6 +122,16 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
             f.direct_labels(ax)
     name_models(fig, labels, tables)
     return fig
+
+
+def chance_levels(tables: Mapping[str, pd.DataFrame]) -> list[float]:
+    """Mean r of a random order, for each number of classes that a model has; none for tables that do not say."""
+    counts = {int(k) for table in tables.values() if "n_classes" in table for k in table["n_classes"].unique()}
+    return [chance(k) for k in sorted(counts)]
+
+
+def _chance_text(tables: Mapping[str, pd.DataFrame]) -> str:
+    return " or ".join(short(level) for level in chance_levels(tables)) or "chance"
 
 
 def draw_layers(tables: Mapping[str, pd.DataFrame]) -> Figure:

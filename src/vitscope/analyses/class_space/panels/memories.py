@@ -37,12 +37,13 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
     tables, weights = tables_of(runs, TABLE), tables_of(runs, WEIGHTS)
     if not tables:
         return None
+    directions = {label: _last_head(table) for label, table in weights.items()}
     outcomes = tables_of(runs, "class_space_memories_by_outcome")
     more = {"class_space_memories_by_outcome": stacked(outcomes)} if outcomes else {}
     return Panel(
         key="class_space_memories",
         title="Do the weights hold class prototypes?",
-        figures={"class_space_memories": draw_memories(tables, weights, list(runs))},
+        figures={"class_space_memories": draw_memories(tables, directions, list(runs))},
         alt={"class_space_memories": "Class-value agreement, key-value agreement and compositionality per block"},
         captions={
             "class_space_memories": "Left: mean over classes of the best cosine between class direction and a value "
@@ -57,9 +58,14 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables), WEIGHTS: stacked(weights), **more},
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.memories")),
-        findings=[x for label in tables for x in _findings(label, tables[label], weights[label], len(runs) > 1)],
+        findings=[x for label in tables for x in _findings(label, tables[label], directions[label], len(runs) > 1)],
         order=24,
     )
+
+
+def _last_head(weights: pd.DataFrame) -> pd.DataFrame:
+    """Of a distilled model's heads the one that image tokens go through, which the table has last."""
+    return weights[weights["head"] == weights["head"].iloc[-1]] if "head" in weights else weights
 
 
 def _has_control(tables: Mapping[str, pd.DataFrame]) -> bool:

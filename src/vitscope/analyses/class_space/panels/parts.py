@@ -77,8 +77,10 @@ def largest(table: pd.DataFrame, column: str) -> dict[str, Any]:
 
 def interval(row: Mapping[Any, Any], prefix: str = "", unit: str = "") -> str:
     """'95 % interval 0.1 to 0.2'."""
-    low, high = (short(float(row[f"{prefix}{end}"])) for end in ("low", "high"))
-    return f"95 % interval {low} to {high}{unit}"
+    low, high = (float(row[f"{prefix}{end}"]) for end in ("low", "high"))
+    if low != low or high != high:
+        return "one image, so no interval"
+    return f"95 % interval {short(low)} to {short(high)}{unit}"
 
 
 def who(label: str, several: bool) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import images_text, interval, named, records, who
+from vitscope.analyses.class_space.perturbation import REMOVAL
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -46,14 +47,34 @@ def perturbation_panel(runs: Mapping[str, Run]) -> Panel | None:
             f"accuracy, with 95 % Wilson intervals. {images_text(accuracies)}."
         },
         reading=(
-            "A long line means that the tokens needed what was taken from them. Perturbations of attention hold in all "
-            "blocks unless the protocol says otherwise; removals take tokens away after the position embedding."
+            "A long line means that the tokens needed what was taken from them. Perturbations of attention hold in the "
+            "blocks that the protocol names; removals take tokens away after the position embedding."
+            + _missing_text(runs, accuracies)
         ),
         tables={TABLE: stacked(tables), ACCURACY: stacked(accuracies)},
-        protocol=protocol(runs, TABLE, variant_text(runs, "perturbation")),
+        protocol=protocol(runs, TABLE, f"{variant_text(runs, 'perturbation')}, {edited_text(runs)}"),
         findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
         order=26,
     )
+
+
+def edited_text(runs: Mapping[str, Run]) -> str:
+    """'attention edited in all blocks', or in which."""
+    found = []
+    for run in runs.values():
+        blocks = ((run.config.get("analyses") or {}).get("perturbation") or {}).get("blocks")
+        found.append("all blocks" if blocks is None else f"block(s) {', '.join(map(str, blocks))}")
+    return f"attention edited in {' / '.join(sorted(set(found)))}"
+
+
+def _missing_text(runs: Mapping[str, Run], accuracies: Mapping[str, pd.DataFrame]) -> str:
+    """Which models have no removals although they were asked for, as they are unless `kinds` says otherwise."""
+    missing = []
+    for label, table in accuracies.items():
+        kinds = ((runs[label].config.get("analyses") or {}).get("perturbation") or {}).get("kinds")
+        if any(k not in set(table["perturbation"]) for k in REMOVAL if kinds is None or k in kinds):
+            missing.append(label)
+    return f" No masks: {', '.join(missing)} has no removal of context or class-labelled tokens." if missing else ""
 
 
 def last_rows(table: pd.DataFrame) -> pd.DataFrame:
