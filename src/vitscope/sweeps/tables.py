@@ -23,6 +23,7 @@ SCORES = ("test_accuracy", "train_accuracy", "test_loss", "train_loss")
 LINEAR = (*SCORES, "rate_r", "rate_r2", "exponential_r2", "epoch_rate_r", "epoch_rate_r2", "epoch_exponential_r2")
 RATES = ("rate", "decay", "epoch_rate", "epoch_decay")  # rho of the log-linear law and b of the published curve
 GEOMETRIC = ("last_fuzziness", "over_pixels", "over_embedding", "fall", *RATES)
+SHARES = tuple(name for name in LINEAR if not name.endswith("_loss"))  # accuracies, r and R^2
 METRICS = (*LINEAR, *GEOMETRIC)
 CURVES = ("best_curve", "best_epoch_curve")  # with the lowest AICc
 ALL = "all runs"  # the setting where nothing is varied
@@ -135,6 +136,8 @@ def _summary(runs: pd.DataFrame, plan: Sequence[PlannedRun]) -> pd.DataFrame:
             values = done[done["setting"] == setting][metric].dropna().tolist()
             if values:
                 mean, low, high = mean_with_interval(values, geometric=metric in GEOMETRIC)
+                if metric in SHARES:  # Student's interval does not know where a share ends
+                    low, high = max(low, -1.0 if metric.endswith("_r") else 0.0), min(high, 1.0)
                 rows.append({"setting": setting, **cells, "metric": metric, "mean": mean, "low": low, "high": high})
                 rows[-1]["runs"] = len(values)
     names = ["setting", *_names(plan), "metric", "mean", "low", "high", "runs"]
