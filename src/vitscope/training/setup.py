@@ -96,9 +96,13 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
 
 def what_is_lost(model: Model, data: ImageData) -> str | None:
     """Colours that the model does not take, said aloud: a recipe for grey digits would train on a grey CIFAR-10."""
-    channels = model.preprocess.input_size[0]
-    picture = data.read(0, masks=False).image
-    if channels != 1 or picture.mode in ("1", "L", "LA", "I", "I;16", "F"):
+    if model.preprocess.input_size[0] != 1:
+        return None
+    try:
+        picture = data.read(0, masks=False).image
+    except DataError:  # what cannot be read is listed while it trains
+        return None
+    if picture.mode in ("1", "L", "LA", "I", "I;16", "F"):
         return None
     return (
         f"The pictures of {data.name} are in colour, and the model takes grey: their colours are left out. With "

@@ -73,7 +73,7 @@ def test_a_resumed_run_equals_a_straight_one(digits, small_model, run, tmp_path,
 
     monkeypatch.setattr(Values, "finish_batch", stop)
     options = {"kpca": {"control": "random"}}
-    call = {"out": tmp_path / "run", "batch_size": 4, "progress": False, "save_every": 0, "report": False}
+    call = {"out": tmp_path / "run", "batch_size": 4, "progress": False, "save_every": 0}
     with pytest.raises(KeyboardInterrupt):
         analyze(small_model(), digits, options, **call)
     again = analyze(small_model(), digits, options, **call)
