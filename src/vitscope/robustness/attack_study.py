@@ -17,13 +17,13 @@ from torch import Tensor
 from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.class_space import Identifiability
+from vitscope.analyses.intervals import paired
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
 from vitscope.robustness.attacks import Attack, Task, create_attack
 from vitscope.robustness.budgets import Sweep, sweep
-from vitscope.robustness.intervals import paired
 from vitscope.robustness.published import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat, pixels_of

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.accumulators import Z95, wilson
+from vitscope.analyses.intervals import paired
 
 # What is averaged: any number, one in [0, 1] (r, an area), a share of zeros and ones, a change of the latter two.
 Kind = Literal["number", "fraction", "share", "change"]
@@ -102,7 +103,5 @@ def _wilson(share: float, n: float) -> tuple[float, float]:
 
 def _agreed_change(change: float, n: float) -> tuple[float, float]:
     """All n images change by the same in [-1, 1], most often by nothing."""
-    from vitscope.robustness.intervals import paired
-
     moved = round(abs(change) * n)
     return paired(moved if change > 0 else 0, moved if change < 0 else 0, round(n))

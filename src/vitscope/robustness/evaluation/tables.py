@@ -10,6 +10,7 @@ import numpy as np
 
 from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Figure
+from vitscope.analyses.intervals import newcombe, paired
 from vitscope.errors import DataError
 from vitscope.robustness.calibration import ece, rms_calibration
 from vitscope.robustness.condition import CLEAN
@@ -18,7 +19,6 @@ from vitscope.robustness.corruptions.registry import SEVERITIES, size_remark
 from vitscope.robustness.detection import METRICS, SCORE, detection, detection_intervals
 from vitscope.robustness.evaluation.readings import Reading
 from vitscope.robustness.evaluation.results import Outcomes, Results
-from vitscope.robustness.intervals import newcombe, paired
 
 if TYPE_CHECKING:
     import pandas as pd

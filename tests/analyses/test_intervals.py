@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vitscope.robustness.intervals import newcombe, paired
+from vitscope.analyses.intervals import newcombe, paired
 
 
 def test_newcombes_own_example():
