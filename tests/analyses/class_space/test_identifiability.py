@@ -107,6 +107,54 @@ def test_class_against_context_equals_brute_force_and_is_corrected_over_blocks(m
         assert row.p_greater == pytest.approx(norm.sf(d.sum() / (d**2).sum() ** 0.5), abs=0.12)
 
 
+def test_code_variant_adds_the_published_test_on_pooled_tokens(model, tools, measured):
+    _, logits, labels, masks = measured
+    batches = [tools["make_batch"](model, 5, seed=s, first=5 * s) for s in range(4)]
+    halves = [Identifiability(variant="code", permutations=9) for _ in range(2)]
+    for half, part in zip(halves, (batches[:3], batches[3:])):
+        measure(model, part, [half])
+    halves[0].merge(halves[1])
+    table = halves[0].tables()["class_space_class_vs_context"]
+    assert len(table) == 2 * 3 * 3
+    generator = np.random.default_rng(0)
+    for row in table.itertuples():
+        rank, now = ranks(logits[row.point, row.block], labels)
+        _, before = ranks(logits["resid_pre", row.block], labels)
+        value = (1 - rank / 10 if row.measure == "identifiability" else now - before)[:, 1:]
+        observed = value[masks == 1].mean() - value[masks == 0].mean()
+        assert row.difference_pooled == pytest.approx(observed, abs=1e-4)
+        shuffled = [generator.permutation(masks.flatten()) for _ in range(3000)]
+        flat = value.flatten()
+        permuted = np.array([flat[m == 1].mean() - flat[m == 0].mean() for m in shuffled])
+        assert row.p_pooled == pytest.approx((permuted >= observed - 1e-12).mean(), abs=0.04)
+    assert "p_pooled" not in measured[0].tables()["class_space_class_vs_context"]
+
+
+def test_layers_of_residual_post_norm_models_are_read_behind_their_norm(tools):
+    """The published GAP model: attention and MLP outputs go through norm1 and norm2, final norm and head."""
+    model = tools["build"]("vit_base_patch16_rpn_224")
+    batch = tools["make_batch"](model)
+    analysis = Identifiability(variant="code", permutations=9)
+    measure(model, [batch], [analysis])
+    table = analysis.tables()["class_space_identifiability"].set_index(["block", "point", "tokens"])
+    module = tools["doubled"](model).module
+    outputs = {}
+    for b, block in enumerate(module.blocks):
+        for layer, inner, norm in (("attn", block.attn.proj, block.norm1), ("mlp", block.mlp.fc2, block.norm2)):
+            inner.register_forward_hook(
+                lambda _m, _i, out, key=(b, f"{layer}_out"), norm=norm: outputs.update({key: norm(out)})
+            )
+    with torch.no_grad():
+        module(batch.images.double())
+        for (b, point), x in outputs.items():
+            rank, _ = ranks(module.head(module.fc_norm(x)).numpy(), batch.labels.numpy())
+            assert rank.shape == (6, 16)  # no patch is lost
+            row = table.loc[b, point, "image"]
+            assert row["mean"] == pytest.approx((1 - rank / 10).mean(), abs=1e-9)
+            assert row["rate"] == pytest.approx(100 * (rank == 0).mean(), abs=1e-9)
+    assert len(outputs) == 6
+
+
 def test_distribution_sums_to_one_hundred_and_follows_the_ranks(measured):
     analysis, logits, labels, _ = measured
     table = analysis.tables()["class_space_distribution"]

@@ -13,6 +13,7 @@ from vitscope.analyses.class_space.memories import (
     class_directions,
     class_value_agreement,
     coefficients,
+    published_test,
     value_vectors,
 )
 from vitscope.analyses.class_space.memory_analysis import Memories
@@ -149,6 +150,31 @@ def test_test_of_the_weights_sees_a_difference_and_only_then():
     control = torch.rand(100, generator=generator)
     assert agreement_test(control + 0.2, control, 999, 0) == 1 / 1000
     assert agreement_test(torch.rand(100, generator=generator), control, 999, 0) > 0.01
+
+
+def signed_rank_p(d):
+    """One-sided p of Wilcoxon's signed ranks over all 2^n sign patterns."""
+    import itertools
+
+    order = np.argsort(np.argsort(np.abs(d))) + 1
+    sums = [sum(r for r, s in zip(order, signs) if s) for signs in itertools.product((0, 1), repeat=len(d))]
+    return np.mean(np.array(sums) >= order[d > 0].sum())
+
+
+def test_the_published_test_of_the_weights_is_wilcoxons(model, batches):
+    analysis = Memories(variant="code")
+    measure(model, batches[:1], [analysis])
+    table = analysis.tables()["class_space_value_agreement"]
+    for row in table.itertuples():
+        difference = (
+            (analysis.agreement[row.block, row.layer, row.head])
+            - (analysis.agreement_control[row.block, row.layer, row.head])
+        )
+        assert row.p_wilcoxon == pytest.approx(signed_rank_p(difference.numpy()))
+    exact = Memories()
+    measure(model, batches[:1], [exact])
+    assert "p_wilcoxon" not in exact.tables()["class_space_value_agreement"]
+    assert published_test(torch.ones(4), torch.ones(4)) == 1.0
 
 
 def test_gated_mlps_have_no_coefficient_before_the_activation(tools):

@@ -5,7 +5,14 @@ import itertools
 import pytest
 import torch
 
-from vitscope.analyses.class_space.permutation import group_difference, holm, image_signs, p_greater, p_two_sided
+from vitscope.analyses.class_space.permutation import (
+    group_difference,
+    holm,
+    image_signs,
+    p_greater,
+    p_two_sided,
+    pooled_test,
+)
 
 
 def test_p_agrees_with_the_test_over_all_sign_patterns():
@@ -49,3 +56,26 @@ def test_difference_of_groups_is_per_image_and_leaves_out_images_that_lack_one()
     difference, valid = group_difference(values, first, 1 - first)
     assert difference.tolist() == [[1.5 - 6.0, 0.0]]
     assert valid.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("shift", "skewed"), [(0.0, False), (0.3, False), (0.3, True), (-0.2, False), (5.0, False)])
+def test_the_published_test_is_what_shuffling_pooled_tokens_gives(shift, skewed):
+    generator = torch.Generator().manual_seed(1)
+    a = torch.randn(40, generator=generator, dtype=torch.float64) + shift
+    b = torch.randn(90, generator=generator, dtype=torch.float64)
+    if skewed:
+        a, b = a.exp(), b.exp()
+    pool = torch.cat([a, b])
+    shuffles = 20_000
+    order = torch.rand(shuffles, len(pool), generator=generator).argsort(1)
+    permuted = pool[order[:, :40]].mean(1) - pool[order[:, 40:]].mean(1)
+    expected = (permuted >= a.mean() - b.mean()).double().mean().item()
+    difference, p = pooled_test((40, 90), (float(a.sum()), float(b.sum())), (float(a @ a), float(b @ b)))
+    assert difference == pytest.approx(float(a.mean() - b.mean()))
+    assert p == pytest.approx(expected, abs=0.02)
+    assert p * 300 == pytest.approx(round(p * 300))
+    assert p > 0 or shift == 5.0  # as published, it can be zero
+
+
+def test_pooled_tokens_that_are_all_alike_show_nothing():
+    assert pooled_test((3, 4), (6.0, 8.0), (12.0, 16.0)) == (0.0, 1.0)

@@ -84,6 +84,27 @@ def test_removals_compare_the_same_tokens_of_the_same_images(model, run, kind, r
     assert accuracy["accuracy_before"] == pytest.approx(100 * np.mean(right))
 
 
+def test_code_variant_adds_the_published_rate_which_counts_the_class_token_after_only(model, tools, run):
+    _, images, labels, masks = run
+    batches = [tools["make_batch"](model, 5, seed=s) for s in range(3)]
+    for batch, known in zip(batches, labels.split(5)):
+        batch.labels = known
+    analysis = Perturbation(variant="code", kinds=["self_only", "without_context"])
+    measure(model, batches, [analysis])
+    table = analysis.tables()["perturbation"].set_index(["perturbation", "block", "tokens"])
+    with model.edits(attention_edit(model, "self_only")):
+        after, _ = ranks(model, images, labels)
+    for block in range(3):
+        row = table.loc["self_only", block, "image"]
+        assert row["rate_after_with_class"] == pytest.approx(100 * (after[block] == 0).mean())
+        assert np.isnan(table.loc["self_only", block, "class"]["rate_after_with_class"])
+        kept, cls = (table.loc["without_context", block, group] for group in ("object", "class"))
+        hits = kept["rate_after"] * kept["n_tokens"] + cls["rate_after"] * cls["n_tokens"]
+        assert kept["rate_after_with_class"] == pytest.approx(hits / (kept["n_tokens"] + cls["n_tokens"]))
+        assert kept["n_tokens"] == int((masks == 1).sum())
+    assert {"rate_after_with_class", "rate_after_with_class_control"} <= set(analysis.optional)
+
+
 def test_without_masks_the_removals_are_left_out(model, tools):
     analysis = Perturbation()
     measure(model, [tools["make_batch"](model, masks=False)], [analysis])
@@ -149,4 +170,4 @@ def test_nothing_that_changes_has_an_interval_and_one_image_has_none(model, tool
     one = Perturbation(kinds=["self_only"])
     measure(model, [tools["make_batch"](model, 1)], [one])
     table = one.tables()["perturbation"]
-    assert set(table.columns[table.isna().any()]) == {c for c in one.optional if not c.endswith("_control")}
+    assert set(table.columns[table.isna().any()]) == set(one.optional) & set(table.columns)

@@ -66,6 +66,7 @@ def test_code_variant_adds_the_published_area(model, batches):
     assert tables["relevance"].set_index("method").loc["attention", "negative_published"] == pytest.approx(expected)
     with pytest.raises(VitscopeError, match="steps=0"):
         Relevance(variant="code")
+    assert (Relevance().draws, Relevance(variant="code", steps=0).draws) == (3, 10)
 
 
 def test_without_masks_there_is_no_localisation(model, tools):

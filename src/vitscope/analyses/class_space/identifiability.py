@@ -10,7 +10,7 @@ A point's tokens go through the model's final norm and head; r = 1 - rank/|C| sa
   the layer (class-similarity change);
 * `class_space_distribution`: how r is distributed, in twenty bins;
 * `class_space_class_vs_context` (with masks): class-labelled against context tokens, image by image, with a
-  randomisation test (`permutation.py`), corrected over blocks.
+  randomisation test (`permutation.py`), corrected over blocks; variant 'code' puts the published test beside it.
 
 The embedding is there as point `resid_pre` of block 0. Intervals are over images (`clusters.py`).
 """
@@ -25,8 +25,8 @@ from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control
-from vitscope.analyses.class_space.clusters import Kind, Mean, counted, mean_over_images
-from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided
+from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
+from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
 from vitscope.analyses.class_space.sharing import Readings
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 STAGES = (*POINTS, "resid_pre")  # resid_pre: the embedding, at block 0 only
+COMPARED = [0, 3]  # of `token_values`: r and the rise of the logit
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 20
 
@@ -96,6 +97,8 @@ class Identifiability(ClassSpaceAnalysis):
             self.sums["flips"] = zeros(self.permutations, 2, len(POINTS), blocks)
             self.sums |= {key: zeros(2, len(POINTS), blocks) for key in ("difference", "difference_squared")}
             self.sums["difference_n"] = zeros(1)
+            if self.variant == "code":
+                self.sums["pooled_squares"] = zeros(2, len(POINTS), blocks, len(MASKED))
         self._seen: list[Reading] = []  # of the embedding, then of the three points of each block
 
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
@@ -130,13 +133,16 @@ class Identifiability(ClassSpaceAnalysis):
 
     def _compare(self, values: Tensor, readings: Readings) -> None:
         first, second = (readings.members[:, self.groups.index(g)] for g in MASKED)
-        compared = values[:, :, [0, 3]].movedim(2, 0)  # (2, 3, L, B, n): r and the rise of the logit
+        compared = values[:, :, COMPARED].movedim(2, 0)  # (2, 3, L, B, n): r and the rise of the logit
         difference, valid = group_difference(compared, first, second)  # (2, 3, L, B)
         signs = readings.signs(self.permutations, self.seed)  # (B, P)
         self.sums["flips"].add_((difference @ signs).movedim(-1, 0))
         self.sums["difference"].add_(difference.sum(-1))
         self.sums["difference_squared"].add_(difference.square().sum(-1))
         self.sums["difference_n"] += valid.sum()
+        if self.variant == "code":
+            squares = [(compared.square() * members).sum((-2, -1)) for members in (first, second)]
+            self.sums["pooled_squares"].add_(torch.stack(squares, -1))
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
@@ -185,8 +191,17 @@ class Identifiability(ClassSpaceAnalysis):
                     mean = mean_over_images(n, float(total[m, p, block]), float(squares[m, p, block]), kind)
                     tests = {"p_greater": float(greater[m, p, block]), "p_two_sided": float(two_sided[m, p, block])}
                     row = {"block": block, "point": point, "measure": measure, "difference": mean.value}
-                    rows.append(row | {"low": mean.low, "high": mean.high} | tests | {"p_holm": corrected[block]})
+                    row |= {"low": mean.low, "high": mean.high} | tests | {"p_holm": corrected[block]}
+                    rows.append(row | (self._pooled(m, p, block) if self.variant == "code" else {}))
         return pd.DataFrame(rows).assign(permutations=self.permutations, n_images=n)
+
+    def _pooled(self, measure: int, point: int, block: int) -> dict[str, float]:
+        """The published comparison."""
+        groups = [self.groups.index(g) for g in MASKED]
+        n = self.sums["tokens.counts"][point, block, COUNTS.index("m"), groups].tolist()
+        totals = self.sums["tokens.values"][point, block, FIELDS.index("y"), COMPARED[measure], groups].tolist()
+        difference, p = pooled_test(n, totals, self.sums["pooled_squares"][measure, point, block].tolist())
+        return {"difference_pooled": difference, "p_pooled": p}
 
     def summary(self) -> dict[str, Figure]:
         table = self.counted_tables().get("class_space_identifiability")

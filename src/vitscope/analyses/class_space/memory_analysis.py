@@ -22,6 +22,7 @@ from vitscope.analyses.class_space.memories import (
     key_value_agreement,
     largest,
     memory_classes,
+    published_test,
     value_vectors,
 )
 from vitscope.analyses.class_space.permutation import holm
@@ -186,7 +187,8 @@ class Memories(ClassSpaceAnalysis):
                 p = agreement_test(trained, control, TESTS, self.seed)
                 means = {"mean": float(trained.mean()), "mean_control": float(control.mean())}
                 spread = {f"q{q:02d}": float(trained.quantile(q / 100)) for q in (5, 50, 95)}
-                rows.append({"block": block, "layer": layer, "head": head.name, **means, **spread, "p": p})
+                tests = {"p": p} | ({"p_wilcoxon": published_test(trained, control)} if self.variant == "code" else {})
+                rows.append({"block": block, "layer": layer, "head": head.name, **means, **spread, **tests})
             frames.append(pd.DataFrame(rows).assign(p_holm=holm([float(r["p"]) for r in rows])))
         return pd.concat(frames, ignore_index=True).assign(n_classes=self.projector.classes)
 

@@ -7,17 +7,20 @@ compared with the one observed:
     p = (r + 1) / (n + 1),   r = number of the n random sign patterns with a sum at least as large
 
 (Phipson & Smyth 2010: a p of 0 cannot come from a finite number of permutations.) Shuffling tokens between images, as
-published, treats the tokens of one image as independent and calls anything significant.
+published, treats the tokens of one image as independent and calls anything significant; `pooled_test` is that test.
 
 The signs of an image are a function of (seed, image), so the sums over images can be streamed, resumed and merged.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+
+SHUFFLES = 300  # of the published test
 
 
 def image_signs(images: Iterable[int], permutations: int, seed: int) -> Tensor:
@@ -70,3 +73,20 @@ def group_difference(values: Tensor, first: Tensor, second: Tensor) -> tuple[Ten
     values = values.double()
     difference = (values * first).sum(-1) / a.clamp(min=1) - (values * second).sum(-1) / b.clamp(min=1)
     return torch.where(valid, difference, 0.0), valid
+
+
+def pooled_test(n: Sequence[float], totals: Sequence[float], squares: Sequence[float]) -> tuple[float, float]:
+    """The published test: tokens of all images pooled, their labels shuffled 300 times, p = r/300. -> difference, p.
+
+    n, totals, squares: number, sum and sum of squares of the values of both kinds of tokens. The difference of means
+    over shuffled labels has mean 0 and variance S^2 (1/n_1 + 1/n_2), S^2 the variance of the pool with N - 1, and is
+    normal (W. Hoeffding, "A combinatorial central limit theorem", 1951). So r, the number of shuffles that reach the
+    observed difference, is known without keeping and shuffling tokens: it is expected, to whole shuffles.
+    """
+    first, second = totals[0] / n[0], totals[1] / n[1]
+    count, mean = sum(n), sum(totals) / sum(n)
+    spread = max(sum(squares) - count * mean**2, 0.0) / max(count - 1, 1) * (1 / n[0] + 1 / n[1])
+    if spread == 0:  # all tokens alike: every shuffle reaches it
+        return first - second, 1.0
+    tail = math.erfc((first - second) / math.sqrt(2 * spread)) / 2
+    return first - second, round(SHUFFLES * tail) / SHUFFLES

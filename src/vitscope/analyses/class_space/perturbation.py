@@ -10,11 +10,13 @@
 
 Both sides are the same images and the same tokens; removals need masks and take images that have both kinds of tokens.
 Without masks they are left out, and refused where they were asked for by name.
-Each costs one forward pass per image (the unperturbed side is the run's own pass).
+Each costs one forward pass per image (the unperturbed side is the run's own pass). variant 'code' adds the published
+rate after a perturbation, which counts the class token among the image tokens.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -57,7 +59,9 @@ class Perturbation(ClassSpaceAnalysis):
         "perturbation": ["perturbation", "edited", "block", "tokens"],
         "perturbation_accuracy": ["perturbation", "edited"],
     }
-    optional = with_control(*(f"{v}_change_{end}" for v in ("identifiability", "rate") for end in ("low", "high")))
+    optional = with_control(
+        *(f"{v}_change_{end}" for v in ("identifiability", "rate") for end in ("low", "high")), "rate_after_with_class"
+    )
 
     def __init__(
         self,
@@ -210,8 +214,18 @@ class Perturbation(ClassSpaceAnalysis):
                         row[f"{name}_{part}"] = scale * mean.value
                         if part == "change":
                             row |= {f"{name}_change_low": scale * mean.low, f"{name}_change_high": scale * mean.high}
+                    if self.variant == "code":
+                        row["rate_after_with_class"] = self._with_class(number, block, group)
                     rows.append(row | {"n_tokens": means[0].tokens, "n_images": means[0].images})
         return {"perturbation": pd.DataFrame(rows), "perturbation_accuracy": self._accuracy()}
+
+    def _with_class(self, number: int, block: int, group: str) -> float:
+        """The published rate after a perturbation: of these tokens and the class token. NaN for a class token."""
+        if group not in ("image", "object", "context") or "class" not in self.groups:
+            return math.nan
+        means = [self.mean_of("tokens", (number, block), 4, self.groups.index(g)) for g in (group, "class")]
+        found = [mean for mean in means if mean is not None]
+        return 100 * sum(mean.value * mean.tokens for mean in found) / sum(mean.tokens for mean in found)
 
     def _accuracy(self) -> pd.DataFrame:
         import pandas as pd

@@ -51,7 +51,7 @@ class Relevance(ClassSpaceAnalysis):
     """Relevance methods: faithfulness under perturbation, localisation against masks, cost.
 
     methods: all by default; random is always there. steps: points of a curve; 0: every number of tokens, which
-    variant='code' needs. draws: random maps per image.
+    variant='code' needs. draws: random maps per image, 3 by default and 10 for variant='code'.
     """
 
     keys: ClassVar = {"relevance": ["method"], "relevance_curves": ["method", "direction", "kept"]}
@@ -68,7 +68,7 @@ class Relevance(ClassSpaceAnalysis):
         control: str | None = None,
         methods: Sequence[str] | None = None,
         steps: int = 20,
-        draws: int = 3,
+        draws: int | None = None,
     ) -> None:
         super().__init__(tokens, head, variant, control)
         wrong = [m for m in methods or () if m not in (*METHODS, RANDOM)]
@@ -76,7 +76,7 @@ class Relevance(ClassSpaceAnalysis):
             raise VitscopeError(
                 f"There is no relevance method {wrong[0]!r}.{suggest(wrong[0], METHODS)} Known: {', '.join(METHODS)}."
             )
-        if draws < 1 or steps < 0:
+        if (draws is not None and draws < 1) or steps < 0:
             raise VitscopeError(f"steps={steps}, draws={draws}: expected steps >= 0 (0: every token) and draws >= 1.")
         if head != "own":
             raise VitscopeError(
@@ -86,7 +86,7 @@ class Relevance(ClassSpaceAnalysis):
         if variant == "code" and steps:
             raise VitscopeError("variant='code' sums over every number of tokens: use steps=0 with it.")
         self.methods = list(methods) if methods is not None else None
-        self.steps, self.draws = steps, draws
+        self.steps, self.draws = steps, draws or (10 if variant == "code" else 3)
 
     def needs(self, model: Model) -> list[str]:
         return []
