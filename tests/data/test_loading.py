@@ -28,6 +28,7 @@ def test_choices_are_applied_one_after_the_other(root: Path, tmp_path: Path) -> 
     (tmp_path / "list.csv").write_text("path\n" + "\n".join(f"{c}/{i:03d}.png" for c in "ab" for i in range(10)))
     listed = load_data(root, list_file=tmp_path / "list.csv")
     assert len(listed) == 20
+    assert load_data(root, list_file=tmp_path / "list.csv", every=5).paths == listed.paths[::5]
     half = load_data(root, list_file=tmp_path / "list.csv", share=0.5)
     assert Counter(half.labels) == {0: 5, 1: 5}
     three = load_data(root, list_file=tmp_path / "list.csv", share=0.5, per_class=3)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from vitscope.data.selection import (
     balanced_order,
+    pick_every,
     pick_images,
     pick_listed,
     pick_per_class,
@@ -84,6 +85,14 @@ def test_per_class_takes_so_many_of_each_and_remarks_on_classes_that_have_fewer(
     assert remark is not None
     assert "1 of 3 classes have fewer" in remark
     assert "70 images are used instead of 75" in remark
+
+
+def test_every_counts_from_the_first() -> None:
+    assert pick_every(NAMES, 40) == [0, 40, 80]
+    assert pick_every(NAMES, 1) == list(range(100))
+    assert pick_every(NAMES, 1000) == [0]
+    with pytest.raises(DataError, match="at least 1"):
+        pick_every(NAMES, 0)
 
 
 def test_per_class_needs_classes() -> None:

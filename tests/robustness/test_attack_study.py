@@ -99,12 +99,6 @@ def test_the_same_seed_gives_the_same_tables_whatever_the_batch_size(model, data
     assert (one["prediction"] != three["prediction"]).sum() <= 1  # sums round differently in another batch
 
 
-def test_every_attacks_every_fifth_image_only(model, data, tmp_path):
-    run = vitscope.attack(model, data, ["fgsm"], "8/255", tmp_path / "run", every=5, **QUIET)
-    assert run.table("attack_images")["image"].tolist() == list(range(0, 64, 5))
-    assert run.table("attack")["n_images"].tolist() == [13]
-
-
 def test_the_published_protocol_says_so_in_every_row_and_differs(model, data, tmp_path):
     run = vitscope.attack(model, data, ["fgsm", "pgd"], EPS[:1], tmp_path / "run", protocol="published", **QUIET)
     table = run.table("attack")
@@ -137,7 +131,7 @@ def test_published_fgsm_is_one_step_along_the_sign_in_normalised_space(model, da
 def test_several_models_make_one_report_with_curves_gallery_and_lens(model, data, tmp_path):
     twin = vitscope.open_model("vit_tiny_patch16_224", "random", seed=3, **model.source["options"])
     runs = vitscope.attack(
-        [model, twin], data, ["noise", "pgd"], EPS[:2], tmp_path, steps=2, lens=True, progress=False, gallery=4, every=2
+        [model, twin], data, ["noise", "pgd"], EPS[:2], tmp_path, steps=2, lens=True, progress=False, gallery=4
     )
     assert [run.label for run in runs] == ["vit_tiny_patch16_224", "vit_tiny_patch16_224 (2)"]
     page = (tmp_path / "report.html").read_text()
@@ -184,7 +178,6 @@ def test_missing_labels_are_refused(model, tmp_path):
         ({"attacks": ["fgsm", "fgsm"]}, "asked for twice"),
         ({"attacks": ["fgsm"], "eps": 8}, "--eps 8/255"),
         ({"attacks": ["sparse-l1"]}, "--norm l1"),
-        ({"every": 0}, "leaves no image"),
         ({"cumulative": True, "protocol": "published"}, "leave out --cumulative"),
         ({"attacks": {"pgd": {"stop": True}}, "protocol": "published"}, "takes every step of every image"),
         ({"lens": True, "lens_eps": "9/255"}, "not among the epsilons"),

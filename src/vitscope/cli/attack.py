@@ -53,8 +53,6 @@ class AttackOptions(Words):
     """options of attacks, e.g. pgd.restarts=5"""
     cumulative: bool = False
     """leave images alone that a smaller budget has fooled: quicker, without the accuracy of each budget by itself"""
-    every: int = 1
-    """attack the images 0, every, 2 every, ... of the data only"""
     protocol: Annotated[str, named("PROTOCOL")] = "pixels"
     """pixels; or published, to compare with published figures: normalised space, not clipped, the model's answers"""
     normalise: Annotated[str, named("WHERE")] = "auto"
@@ -84,7 +82,7 @@ def as_request(options: AttackOptions) -> AnalyzeOptions:
     mine = {f.name: getattr(options, f.name) for f in dataclasses.fields(AttackOptions)}
     base = {f.name: mine[f.name] for f in dataclasses.fields(AnalyzeOptions)}
     attacks = attack_options(options.attacks, options.set)
-    study = {k: mine[k] for k in ("norm", "steps", "cumulative", "every", "protocol", "normalise", "lens", "lens_eps")}
+    study = {k: mine[k] for k in ("norm", "steps", "cumulative", "protocol", "normalise", "lens", "lens_eps")}
     chosen = {"attacks": attacks, "eps": list(options.eps), **study}
     return AttackRequest(**base | {"only": ("attack",), "set": {f"attack.{k}": v for k, v in chosen.items()}})
 

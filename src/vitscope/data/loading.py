@@ -10,7 +10,7 @@ from vitscope.data.dataset import ImageData
 from vitscope.data.folders import folder_source
 from vitscope.data.imagenet_s import SUFFIX, imagenet_s, looks_like_imagenet_s
 from vitscope.data.registry import DatasetEntry, find_dataset, list_datasets
-from vitscope.data.selection import pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.data.source import Source, as_source
 from vitscope.data.splits import ALL, choose_split, normal_split, seeded_split
 from vitscope.errors import DataError, VitscopeError, suggest
@@ -24,6 +24,7 @@ def load_data(
     images: int | None = None,
     per_class: int | None = None,
     list_file: str | Path | None = None,
+    every: int = 1,
     share: float = 1.0,
     seed: int = 0,
     masks: bool | None = None,
@@ -35,7 +36,8 @@ def load_data(
     `name_or_path`: a registered name (`list_datasets()`), `package.module:function`, or a folder.
     `split`: 'train', 'val', 'test', a folder's name, or 'all' for a set that has no splits. None: the held-out part.
     `root`: where a named dataset lies. `download`: fetch it if it is not there.
-    `list_file`, `share`, `per_class`, `images` are applied in this order; `seed` chooses among equals.
+    `list_file`, `every` (images 0, every, 2 every, ...), `share`, `per_class`, `images` are applied in this order;
+    `seed` chooses among equals.
     `masks`: True insists on them, False leaves them out, None takes them where they exist.
     `strict`: whatever is otherwise left out or doubtful (`data.warnings`: empty class folders, stray images, links that
     are not followed, fewer images than asked for) raises DataError here, and an unreadable picture when it is read.
@@ -64,6 +66,8 @@ def load_data(
 
     if list_file is not None:
         narrow(pick_listed(chosen()[0], list_file, source.root))
+    if every != 1:
+        narrow(pick_every(chosen()[0], every))
     if share != 1:
         narrow(pick_share(*chosen(), share, seed))
     if per_class is not None:
@@ -80,6 +84,7 @@ def load_data(
         "images": images,
         "per_class": per_class,
         "list_file": None if list_file is None else str(list_file),
+        "every": every,
         "share": share,
         "seed": seed,
     }

@@ -1,4 +1,4 @@
-"""Which pictures of a dataset: a share, so many in all, so many per class, or those of a list.
+"""Which pictures of a dataset: every so many, a share, so many in all, so many per class, or those of a list.
 
 Choices are made by hashing (seed, name of the picture), not by a random generator: they do not depend on how many
 other pictures there are, on their order, or on a library's version, and smaller choices are part of larger ones.
@@ -30,6 +30,13 @@ def proportional_order(names: Sequence[str], labels: Sequence[int], salt: int | 
     """All positions, so that every beginning of the list has the classes in the proportions of the whole."""
     keys, rank, size = _ranks(names, labels, salt)
     return np.lexsort((keys, _class_keys(labels, salt), (rank + 0.5) / size)).tolist()
+
+
+def pick_every(names: Sequence[str], every: int) -> list[int]:
+    """The pictures 0, every, 2 every, ..."""
+    if every < 1:
+        raise DataError(f"every must be at least 1 (all images), not {every}.")
+    return list(range(0, len(names), every))
 
 
 def pick_share(names: Sequence[str], labels: Sequence[int], share: float, seed: int) -> list[int]:

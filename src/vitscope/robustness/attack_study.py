@@ -45,10 +45,9 @@ class AttackStudy(Analysis):
     """Accuracy against the attacker's budget.
 
     attacks: names, or {name: options}. eps: budgets, e.g. ['1/255..6/255']. norm: linf, l2 or l1. steps: of every
-    attack that has steps. cumulative: leave images alone that a smaller epsilon has fooled. every: attack images 0,
-    every, 2 every, ... only. protocol: pixels, or published. normalise: auto, outside or inside the model. lens:
-    analyses run on clean and attacked pictures (True: the usual ones); lens_eps: at this budget, by default the
-    smallest.
+    attack that has steps. cumulative: leave images alone that a smaller epsilon has fooled. protocol: pixels, or
+    published. normalise: auto, outside or inside the model. lens: analyses run on clean and attacked pictures (True:
+    the usual ones); lens_eps: at this budget, by default the smallest.
     """
 
     default = False  # asked for by name: a PGD of 20 steps costs some fifty forward passes
@@ -65,7 +64,6 @@ class AttackStudy(Analysis):
         norm: str = "linf",
         steps: int | None = None,
         cumulative: bool = False,
-        every: int = 1,
         protocol: str = "pixels",
         normalise: str = "auto",
         lens: bool | Sequence[str] = False,
@@ -76,13 +74,11 @@ class AttackStudy(Analysis):
         self._attacks = make_attacks(attacks, steps, protocol)
         for attack in self._attacks:
             attack.check(self.threat)
-        if every < 1:
-            raise VitscopeError(f"every={every} leaves no image: expected 1 (all) or more.")
         if cumulative and protocol == "published":
             raise VitscopeError("The published protocol attacks every image at every epsilon: leave out --cumulative.")
         self.attacks = {attack.name: attack.options() for attack in self._attacks}
         self.eps = [e.text for e in self.threat.epsilons]
-        self.norm, self.steps, self.cumulative, self.every = norm, None, cumulative, every
+        self.norm, self.steps, self.cumulative = norm, None, cumulative
         self.protocol, self.normalise = protocol, normalise
         self.lens: list[str] = list(DEFAULT_LENS) if lens is True else list(lens or ())
         self.lens_eps = self._watched(lens_eps).text if self.lens else None
@@ -134,7 +130,7 @@ class AttackStudy(Analysis):
 
     def end_batch(self, batch: Batch) -> None:
         assert batch.logits is not None
-        rows = ((batch.labels >= 0) & (batch.indices % self.every == 0)).nonzero().flatten()
+        rows = (batch.labels >= 0).nonzero().flatten()
         if not len(rows):
             return
         truth, clean = batch.labels[rows], batch.logits.argmax(1).cpu()[rows]
@@ -209,9 +205,7 @@ class AttackStudy(Analysis):
 
         n, clean = int(self.sums["n"]), int(self.sums["clean"])
         if n == 0:
-            raise VitscopeError(
-                "No labelled image was attacked: labels are needed, and `every` must leave some images."
-            )
+            raise VitscopeError("No image was attacked: none of them has a label.")
         rows: list[dict[str, object]] = []
         for a, attack in enumerate(self._attacks):
             for e, eps in enumerate(self.threat.epsilons):

@@ -33,7 +33,6 @@ def attack(
     norm: str = "linf",
     steps: int | None = None,
     cumulative: bool = False,
-    every: int = 1,
     protocol: str = "pixels",
     normalise: str = "auto",
     lens: bool | Sequence[str] = False,
@@ -57,7 +56,7 @@ def attack(
     from vitscope.data import load_data
     from vitscope.models import Model, open_model
 
-    study = AttackStudy(attacks, eps, norm, steps, cumulative, every, protocol, normalise, lens, lens_eps)
+    study = AttackStudy(attacks, eps, norm, steps, cumulative, protocol, normalise, lens, lens_eps)
     if isinstance(data, str | Path):
         data, split, images, strict = load_data(data, split, images=images, seed=seed, strict=strict), None, None, False
     check_labels(data)

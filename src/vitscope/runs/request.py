@@ -38,6 +38,7 @@ class AnalyzeOptions:
     images: int | None = None  # this many, seeded and spread over the classes; none: all
     per_class: int | None = None  # this many of each class
     list: str | None = None  # a CSV file that names the images
+    every: int = 1  # the images 0, every, 2 every, ... only
     share: float = 1.0  # of the images
     seed: int = 0  # of every choice made at random
     download: bool = False  # fetch a named data set that is not there
@@ -104,6 +105,7 @@ class AnalyzeOptions:
             images=self.images,
             per_class=self.per_class,
             list_file=self.list,
+            every=self.every,
             share=self.share,
             seed=self.seed,
             strict=self.strict,
@@ -181,6 +183,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "images": data["images"],
         "per_class": data["per_class"],
         "list": place_of(data["list_file"], directory),
+        "every": data.get("every", 1),  # runs of 0.1 have none
         "share": data["share"],
         "masks": data["masks"],
         "seed": config["seed"],
