@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vitscope.cli import run
 from vitscope.cli.parsing import key_values, many_valued, parse
 from vitscope.errors import VitscopeError
 
@@ -77,3 +78,16 @@ def test_a_value_of_the_wrong_type_ends_with_2_and_names_the_flag(capsys):
         parse(ManyOptions, "x", ["--images", "many"], "")
     assert stop.value.code == 2
     assert "--images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--dropout", "0.3"], ["--dropout=0.3"]])
+def test_an_unknown_option_that_may_be_the_models_says_how_it_is_given(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(["train", *words])
+    assert capsys.readouterr().err.endswith("--model-options dropout=0.3\n")
+
+
+def test_a_bad_value_of_a_known_option_has_no_such_hint(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(["train", "--no-progress", "--epochs", "many"])
+    assert "--model-options" not in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -23,19 +24,37 @@ def parse(options: type[T], command: str, arguments: Sequence[str], examples: st
     `default` (from a configuration file) stands wherever the words are silent; NAME=VALUE words add to its own.
     """
     about = inspect.cleandoc(options.__doc__ or "")
-    parsed = tyro.cli(
-        options,
-        prog=f"vitscope {command}",
-        description=f"{about}\n\nexamples:\n{examples.rstrip()}",
-        args=gather(arguments, many_valued(options)),
-        default=tyro.MISSING_NONPROP if default is None else default,
-        registry=_registry(),
-    )
+    try:
+        parsed = tyro.cli(
+            options,
+            prog=f"vitscope {command}",
+            description=f"{about}\n\nexamples:\n{examples.rstrip()}",
+            args=gather(arguments, many_valued(options)),
+            default=tyro.MISSING_NONPROP if default is None else default,
+            registry=_registry(),
+        )
+    except SystemExit as stop:
+        hint = model_option_hint(options, arguments) if stop.code else ""
+        if hint:
+            print(hint, file=sys.stderr)
+        raise
     if default is None:
         return parsed
     mappings = [f.name for f in dataclasses.fields(parsed) if isinstance(getattr(parsed, f.name), Mapping)]  # type: ignore[arg-type]
     merged = {name: {**getattr(default, name), **getattr(parsed, name)} for name in mappings}
     return dataclasses.replace(parsed, **merged)  # type: ignore[type-var]
+
+
+def model_option_hint(options: type, arguments: Sequence[str]) -> str:
+    """For an unknown `--dropout 0.3`, which may be an option of the model; else ''."""
+    known = ["help", *(f.name for f in dataclasses.fields(options))]
+    for word, following in zip(arguments, [*arguments[1:], "--"]):
+        name, equals, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if word.startswith("--") and "model_options" in known and name.removeprefix("no_") not in known:
+            value = value if equals else "VALUE" if following.startswith("-") else following
+            return f"If {name} is an option of the model: --model-options {name}={value}"
+    return ""
 
 
 def named(metavar: str) -> Any:
