@@ -126,3 +126,20 @@ def test_the_stack_reaches_one_hundred_and_no_more(runs):
             x = round(bar.get_x(), 3)
             tops[x] = tops.get(x, 0) + bar.get_height()
         assert list(tops.values()) == pytest.approx([100] * 3)
+
+
+def test_under_the_published_conventions_every_panel_is_drawn_and_the_stack_is_the_same(tools, digits, tmp_path):
+    wanted = {name: {"variant": "code"} for name in ("class_space.identifiability", "class_space.composition")}
+    wanted |= {"class_space.memories": {"variant": "code"}, "perturbation": {"variant": "code"}}
+    model, data = tools["build"](num_classes=4), load_data(digits, "val")
+    quiet = {"report": False, "progress": False, "gallery": 0}
+    code = analyze(model, data, wanted, tmp_path / "code", **quiet)
+    exact = analyze(model, data, ["class_space.composition"], tmp_path / "exact", **quiet)
+    with house_style():
+        for key in KEYS[:4]:
+            assert PANELS[key]({"code": code}) is not None
+        panels = [PANELS["class_space_composition"]({"one": run}) for run in (code, exact)]
+    mine, other = ([bar.get_height() for bar in p.figures["class_space_composition"].axes[0].patches] for p in panels)
+    assert mine == pytest.approx(other)
+    assert "overlapping matches of one" in panels[0].captions["class_space_composition"]
+    assert "overlapping" not in panels[1].captions["class_space_composition"]

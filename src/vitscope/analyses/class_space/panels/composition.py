@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitscope.analyses.class_space.composition import SHARES
+from vitscope.analyses.class_space.composition import SHARES, SOURCES
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import blocks_of, images_text, kinds_of, named, who
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from vitscope.runs import Run
 
-TABLE = "class_space_composition"
+TABLE, MATCHES = "class_space_composition", "class_space_matches"
 COLOURS = {"previous": f.NULL, "attention": f.ORANGE, "mlp": f.SKY, "several": f.PURPLE, "none": f.INK}
 NAMES = {"previous": "previous block", "attention": "attention", "mlp": "MLP", "several": "several", "none": "none"}
 
@@ -29,12 +29,11 @@ NAMES = {"previous": "previous block", "attention": "attention", "mlp": "MLP", "
 @register_panel("class_space_composition")
 def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Exclusive shares, stacked."""
-    tables = tables_of(runs, TABLE)
-    tables = {
-        label: t for label, t in tables.items() if set(SHARES) == set(t["source"])
-    }  # the code variant is no stack
+    tables = {label: exclusive(t) for label, t in tables_of(runs, MATCHES).items()}
     if not tables:
         return None
+    published = [label for label, t in tables_of(runs, TABLE).items() if "composition" in set(t["source"])]
+    note = f" The table has the published, overlapping matches of {', '.join(published)}." if published else ""
     return Panel(
         key="class_space_composition",
         title="Whose class does the block output carry?",
@@ -43,17 +42,25 @@ def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
         captions={
             "class_space_composition": "Share of tokens whose top class after a block is that of the previous block "
             "alone, of the attention output alone, of the MLP output alone, of several of them, or of none. The shares "
-            f"are exclusive and sum to 100 %. {images_text(tables)}."
+            f"are exclusive and sum to 100 %. {images_text(tables)}.{note}"
         },
         reading=(
             "Grey: the block leaves the residual's class alone; orange and blue: a layer writes its own class over it. "
             "Black is composition: a class that none of the three had on top."
         ),
-        tables={TABLE: stacked(tables)},
+        tables={TABLE: stacked(tables_of(runs, TABLE))},
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.composition")),
         findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
         order=22,
     )
+
+
+def exclusive(matches: pd.DataFrame) -> pd.DataFrame:
+    """The eight patterns of matches -> exclusive shares by `source`, whatever the variant of the run."""
+    sources = matches[list(SOURCES)].astype(bool)
+    source = sources.idxmax(axis=1).where(sources.sum(axis=1) == 1, "several").where(sources.any(axis=1), "none")
+    keys = ["block", "tokens", "source", "n_tokens", "n_images"]
+    return matches.assign(source=source).groupby(keys, as_index=False, sort=False)[["share"]].sum()
 
 
 def draw_stack(tables: Mapping[str, pd.DataFrame]) -> Figure:
