@@ -22,7 +22,7 @@ def import_class(path: str, base: type[T], kind: str, public: str) -> type[T]:
     except (ImportError, AttributeError) as error:
         raise VitscopeError(
             f"{kind.capitalize()} {path!r} cannot be imported: {error}. Expected package.module:Class, with the module "
-            "on Python's path (run from its folder, or set PYTHONPATH)."
+            "on Python's path (for a file in this folder: PYTHONPATH=.)."
         ) from error
     if not (isinstance(found, type) and issubclass(found, base)):
         raise VitscopeError(f"{path!r} is not an {kind}: expected a subclass of {public}.")

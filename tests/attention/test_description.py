@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, str(Path(__file__).parent))
 from small_models import FAMILIES, build, images_for
 
-from vitscope.attention import convert, convert_from_description, describe_attention, parse_attention
+from vitscope.attention import convert, convert_from_description, describe_attention, parse_attention, registry
 from vitscope.errors import VitscopeError
 from vitscope.models import open_model
 
@@ -94,3 +94,45 @@ def test_descriptions_are_read_in_every_form(text, expected):
 def test_descriptions_that_cannot_be_carried_out_are_refused(wrong, message):
     with pytest.raises(VitscopeError, match=message):
         parse_attention(wrong)
+
+
+OWN = """
+from dataclasses import dataclass
+
+from vitscope.attention import AttentionModule, softmax_attention
+
+
+@dataclass(frozen=True)
+class CoolOptions:
+    temperature: float = 2.0
+
+
+class CoolAttention(AttentionModule):
+    Options = CoolOptions
+
+    def attend(self, q, k, v, **look):
+        return softmax_attention(q / self.options.temperature, k, v, **look)
+"""
+
+
+@torch.no_grad()
+def test_an_attention_of_ones_own_is_named_by_module_and_class(tmp_path, monkeypatch):
+    (tmp_path / "cooling.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_ATTENTIONS", dict(registry._ATTENTIONS))  # forgotten afterwards
+    (entry,) = parse_attention("cooling:CoolAttention:layers=0,2,temperature=4")
+    assert entry == {"name": "cooling:CoolAttention", "layers": "0,2", "temperature": 4}
+    assert parse_attention("cooling:CoolAttention") == [{"name": "cooling:CoolAttention"}]
+    module = convert_from_description(build(depth=3, seed=0), [entry])
+    kept = describe_attention(module)
+    assert kept == [entry]
+    again = convert_from_description(build(depth=3, seed=0), json.loads(json.dumps(kept)))
+    images = images_for(module)
+    assert torch.equal(again(images), module(images))
+    assert not torch.equal(module(images), build(depth=3, seed=0)(images))
+    with pytest.raises(VitscopeError, match="cannot be imported"):
+        parse_attention("cooling:WarmAttention")
+    with pytest.raises(VitscopeError, match="is not an attention"):
+        parse_attention("cooling:CoolOptions")
+    with pytest.raises(VitscopeError, match="no option 'temprature'"):
+        parse_attention("cooling:CoolAttention:temprature=4")

@@ -13,7 +13,7 @@ from typing import Any
 
 from vitscope.attention.conversion import blocks_of, convert, format_layers, module_of
 from vitscope.attention.module import AttentionModule
-from vitscope.attention.registry import attention_class, build_options, plain_options
+from vitscope.attention.registry import attention_class, build_options, list_attentions, plain_options
 from vitscope.errors import VitscopeError
 from vitscope.registry import read_value
 
@@ -42,7 +42,10 @@ def describe_attention(model: Any) -> list[dict[str, Any]]:
 
 
 def parse_attention(description: Description | None) -> list[dict[str, Any]]:
-    """Descriptions from any of their forms, names and options checked. Text: `NAME[:KEY=VALUE,...][;...]`."""
+    """Descriptions from any of their forms, names and options checked. Text: `NAME[:KEY=VALUE,...][;...]`.
+
+    NAME may be `package.module:Class`.
+    """
     if description is None:
         return []
     if isinstance(description, str):
@@ -60,8 +63,14 @@ def parse_attention(description: Description | None) -> list[dict[str, Any]]:
 
 
 def _parse_entry(text: str) -> dict[str, Any]:
-    """'rpc:layers=0,2-3,lambda=4' -> {'name': 'rpc', 'layers': '0,2-3', 'lambda': 4}"""
+    """'rpc:layers=0,2-3,lambda=4' -> {'name': 'rpc', 'layers': '0,2-3', 'lambda': 4}
+
+    An attention of one's own: 'package.module:Class:layers=0'.
+    """
     name, _, rest = text.partition(":")
+    if name.strip() not in list_attentions() and "=" not in rest.partition(":")[0]:  # package.module:Class
+        attribute, _, rest = rest.partition(":")
+        name = f"{name}:{attribute.strip()}" if attribute.strip() else name
     settings: dict[str, str] = {}
     key = ""
     for piece in rest.split(",") if rest.strip() else []:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vitscope.errors import VitscopeError, suggest
+from vitscope.registry import import_class
 
 if TYPE_CHECKING:
     from vitscope.attention.module import AttentionModule
@@ -34,7 +35,11 @@ def list_attentions() -> list[str]:
 
 
 def attention_class(name: str) -> type[AttentionModule]:
-    """The class behind a name, or an error that suggests the nearest one."""
+    """The class behind a name or `package.module:Class`, or an error that suggests the nearest one."""
+    if name not in _ATTENTIONS and ":" in name:  # registers itself under that name, so that a saved run finds it again
+        from vitscope.attention.module import AttentionModule
+
+        register_attention(name)(import_class(name, AttentionModule, "attention", "vitscope.attention.AttentionModule"))
     if name not in _ATTENTIONS:
         raise VitscopeError(
             f"There is no attention {name!r}.{suggest(name, _ATTENTIONS)} Known: {', '.join(list_attentions())}."
