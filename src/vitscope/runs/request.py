@@ -42,7 +42,7 @@ class AnalyzeOptions:
     share: float = 1.0  # of the images
     seed: int = 0  # of every choice made at random
     download: bool = False  # fetch a named data set that is not there
-    strict: bool = False  # stop at an unreadable image instead of leaving it out and listing it
+    strict: bool = False  # stop at unreadable images and doubtful data instead of leaving them out and listing them
     masks: bool = True  # read masks where the data has them
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default

@@ -42,7 +42,7 @@ class TrainOptions:
     repeats: int = 1  # repeated augmentation: so many versions of each image of an epoch, which sees fewer images
     mixup: float = 0.0  # alpha of timm's mixup; 0: none
     cutmix: float = 0.0  # alpha of timm's cutmix; with mixup, each batch draws which of the two
-    strict: bool = False  # an unreadable image stops the run instead of being left out
+    strict: bool = False  # unreadable images and doubtful data stop the run instead of being left out
 
     # what learns
     model: str = "vit_tiny_patch16_224"  # any timm ViT, or 'small'

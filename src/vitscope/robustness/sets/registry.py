@@ -24,7 +24,7 @@ class SetOptions:
 
     images: int | None = None  # this many of each set, and of each corruption; None: all
     seed: int = 0  # chooses them
-    strict: bool = False  # stop at an unreadable picture
+    strict: bool = False  # stop at an unreadable picture or doubtful data
     corruptions: Sequence[str] = COMMON  # folders of ImageNet-C to read
     severities: Sequence[int] = SEVERITIES  # of ImageNet-C
 
