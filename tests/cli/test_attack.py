@@ -53,6 +53,7 @@ def test_eight_prints_the_command_with_eight_255ths(capsys):
     ("words", "expected"),
     [
         (["m", "--eps", "8", "16", "--data", "d"], "vitscope attack m --eps 8/255,16/255 --data d"),
+        (["m", "--eps", "8", "--data", "d", "--eps", "16"], "vitscope attack m --eps 8/255,16/255 --data d"),
         (["m", "--eps=8,16", "--out", "my runs"], "vitscope attack m --eps 8/255,16/255 --out 'my runs'"),
     ],
 )

@@ -74,7 +74,6 @@ def test_masks_can_be_left_out(root: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        ("missing", r"mask 1\.png is missing. Say masks=False"),
         ("size", r"mask 1\.png is 10 x 10 pixels, the image 48 x 40"),
         ("number", "class number 4, but there are 3 categories"),
         ("grey", "mode 'L'"),
@@ -85,9 +84,7 @@ def test_an_image_whose_mask_is_bad_is_skipped_with_a_reason(
     root: Path, small: Preprocess, damage: str, reason: str
 ) -> None:
     mask = root / "validation-segmentation" / IDS[1] / "1.png"
-    if damage == "missing":
-        mask.unlink()
-    elif damage == "size":
+    if damage == "size":
         colours(np.zeros((10, 10), int)).save(mask)
     elif damage == "number":
         colours(np.full((40, 48), 4)).save(mask)
@@ -146,3 +143,20 @@ def test_real_masks_cover_the_animal_and_not_everything(shared: Path) -> None:
         assert mask.size == image.size
         assert 0.02 < (np.asarray(mask) == OBJECT).mean() < 0.98
     assert not load_data(shared / "data/ImageNetS919", "test").has_masks
+
+
+def test_an_image_without_its_mask_stays_and_is_ignored_by_what_needs_masks(root: Path, small: Preprocess) -> None:
+    (root / "validation-segmentation" / IDS[1] / "1.png").unlink()
+    data = load_data(root, "validation")
+    bare = data.paths.index(f"validation/{IDS[1]}/1.JPEG")
+    assert data.warnings == [f"1 of 6 images have no mask, e.g. {data.paths[bare]}. What needs masks leaves them out."]
+    (batch,) = data.batches(small)
+    assert not batch.skipped
+    assert [bool((mask == IGNORED).all()) for mask in batch.masks] == [i == bare for i in range(6)]
+    part = data.subset([bare])
+    assert (np.asarray(part[0].mask) == IGNORED).all()
+    with pytest.raises(DataError, match=r"1 of 6 images have no mask.* Leave masks=True out"):
+        load_data(root, "validation", masks=True)
+    with pytest.raises(DataError, match="1 of 6 images have no mask"):
+        load_data(root, "validation", strict=True)
+    assert not load_data(root, "validation", masks=False, strict=True).warnings

@@ -129,3 +129,8 @@ def test_per_class_needs_class_folders(class_folders: Make) -> None:
     assert len(load_data(root, images=2)) == 2
     with pytest.raises(DataError, match="per_class needs labels"):
         load_data(root, per_class=1)
+
+
+def test_every_is_part_of_the_selection_only_where_it_chooses(root: Path) -> None:
+    assert "every" not in load_data(root).selection
+    assert load_data(root, every=2).selection["every"] == 2

@@ -73,3 +73,15 @@ def test_foolbox_finds_the_same_pictures_after_two_steps(setting):
     same = right(model, ours, labels) == right(model, expected, labels)
     assert (~same).sum() <= 1
     model.module.zero_grad(set_to_none=True)  # foolbox goes through backward()
+
+
+def test_pgd_is_at_least_as_strong_as_fgsm_and_falls_with_the_budget(setting):
+    model, images, labels = setting
+    clean = right(model, images, labels).sum()
+    fgsm, pgd = [], []
+    for eps in ("1/2550", "1/1020", "1/255"):
+        fgsm.append(int(right(model, perturb(model, images, labels, "fgsm", eps), labels).sum()))
+        pgd.append(int(right(model, perturb(model, images, labels, "pgd", eps, steps=5), labels).sum()))
+    assert all(p <= f for p, f in zip(pgd, fgsm))
+    assert pgd == sorted(pgd, reverse=True)
+    assert clean >= pgd[0] > pgd[-1]

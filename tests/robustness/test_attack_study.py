@@ -134,6 +134,9 @@ def test_several_models_make_one_report_with_curves_gallery_and_lens(model, data
         [model, twin], data, ["noise", "pgd"], EPS[:2], tmp_path, steps=2, lens=True, progress=False, gallery=4
     )
     assert [run.label for run in runs] == ["vit_tiny_patch16_224", "vit_tiny_patch16_224 (2)"]
+    told = [name for name in runs[0].list_tables() if name.startswith("attack")]
+    assert len(told) > 4
+    assert all((runs[0].table(name)["protocol"].str.len() > 0).all() for name in told)
     page = (tmp_path / "report.html").read_text()
     assert "How easily does it break?" in page
     assert "In which block is the decision lost?" in page
@@ -181,6 +184,7 @@ def test_missing_labels_are_refused(model, tmp_path):
         ({"cumulative": True, "protocol": "published"}, "leave out --cumulative"),
         ({"attacks": {"pgd": {"stop": True}}, "protocol": "published"}, "takes every step of every image"),
         ({"lens": True, "lens_eps": "9/255"}, "not among the epsilons"),
+        ({"lens": True, "lens_eps": "8"}, "Say --lens-eps 8/255"),
         ({"attacks": ["cw"], "norm": "l2", "eps": 1, "protocol": "published"}, "needs bounds"),
     ],
 )

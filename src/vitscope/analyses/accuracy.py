@@ -52,7 +52,7 @@ class Accuracy(Analysis):
         if model.num_classes == 0:
             raise UnsupportedModelError(
                 f"{model.name} has no classes (num_classes=0), so it cannot be right or wrong. "
-                "Open it with weights that have a head, or leave this out with --only attention."
+                "Open it with weights that have a head; `vitscope analyze --only attention` needs none."
             )
         self.classes = model.num_classes
         per_class = {key: zeros(self.classes) for key in ("loss", "loss_squared")}

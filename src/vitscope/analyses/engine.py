@@ -62,6 +62,7 @@ def analyze(
     *,
     split: str | None = None,
     images: int | None = None,
+    every: int = 1,
     weights: str | Path | None = None,
     device: str = "cpu",
     strict: bool = False,
@@ -81,7 +82,7 @@ def analyze(
     """Look inside one or more models in one pass over the data.
 
     model: an opened Model, anything that `open_model` takes, or a list of these (the result is then a list of runs).
-    data: from `load_data`, or its first argument; `split`, `images`, `seed` and `strict` are then passed on.
+    data: from `load_data`, or its first argument; `split`, `images`, `every`, `seed`, `strict` are then passed on.
     analyses: names, Analysis objects, or {name: options}; None takes all that run by default.
     out: the run folder; for several models the folder of their run folders. `report.html` is written there.
     save: points (globs) whose activations are written to disk, see `vitscope.analyses.save`.
@@ -99,7 +100,7 @@ def analyze(
     if several and len(models) > 1 and weights is not None:
         raise VitscopeError("`weights` belong to one model. Open each model with its own: open_model(name, weights).")
     ranks = Ranks.join()
-    data = _open_data(data, split, images, seed, strict)
+    data = _open_data(data, split, images, every, seed, strict)
     labels: list[str] = []
     runs = []
     folder = Path(out) if out is not None else None
@@ -255,14 +256,16 @@ def _open(item: Any, weights: str | Path | None, device: str) -> Model:
 
 
 def _open_data(
-    data: ImageData | str | Path, split: str | None, images: int | None, seed: int, strict: bool
+    data: ImageData | str | Path, split: str | None, images: int | None, every: int, seed: int, strict: bool
 ) -> ImageData:
     from vitscope.data import load_data
 
     if isinstance(data, str | Path):
-        return load_data(data, split, images=images, seed=seed, strict=strict)
-    if split is not None or images is not None or strict:
-        raise VitscopeError("The data are already loaded: give `split`, `images` and `strict` to load_data instead.")
+        return load_data(data, split, images=images, every=every, seed=seed, strict=strict)
+    if split is not None or images is not None or every != 1 or strict:
+        raise VitscopeError(
+            "The data are already loaded: give `split`, `images`, `every` and `strict` to load_data instead."
+        )
     return data
 
 

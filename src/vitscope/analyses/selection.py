@@ -100,8 +100,8 @@ def check_classes(model: Model, data: ImageData) -> None:
     """Labels only mean something to a head with the same classes."""
     if all(label < 0 for label in data.labels):
         raise UnlabelledError(
-            f"None of the {len(data):,} images of {data.name} has a label. Put them into class folders, or leave out "
-            "what needs labels with --only attention."
+            f"None of the {len(data):,} images of {data.name} has a label. Put them into class folders; "
+            "`vitscope analyze --only attention` needs no labels."
         )
     data.check_head(model.num_classes, model.name)
 

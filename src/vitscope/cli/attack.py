@@ -109,7 +109,7 @@ def corrected(arguments: Sequence[str], eps: str) -> str:
     words, skip = ["vitscope", "attack"], False
     for word in arguments:
         if word == "--eps" or word.startswith("--eps="):
-            words += ["--eps", eps]
+            words += ["--eps", eps] if "--eps" not in words else []
             skip = True
         elif not skip or word.startswith("-"):
             words.append(word)

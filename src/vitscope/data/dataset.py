@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from vitscope.data.batch import Batch, Item
+from vitscope.data.batch import IGNORED, Batch, Item
 from vitscope.data.fingerprint import fingerprint
+from vitscope.data.folders import FileList
 from vitscope.data.images import BadFileError, from_array, open_image, plain, read_image
 from vitscope.data.masks import as_mask
 from vitscope.data.source import Source
@@ -40,6 +41,7 @@ class ImageData:
         self.selection = dict(selection or {})
         self.warnings = list(warnings)
         self.has_masks = source.masks is not None and masks is not False
+        self._insists = bool(masks)  # on a mask for every picture; else one without a mask is ignored pixel by pixel
         self.classes = list(source.classes or [])
         self.class_ids = list(source.class_ids or self.classes)  # e.g. WordNet ids where `classes` are for people
         self._source, self._order = source, list(order)
@@ -74,6 +76,8 @@ class ImageData:
         return Item(image, label, index, path, mask)
 
     def _mask(self, position: int, path: str, label: int, image: Image.Image) -> Image.Image:
+        if not self._insists and _lacks_mask(self._source, position):
+            return Image.new("L", image.size, IGNORED)
         try:
             mask, name = _raw_mask(self._source, position, label, image)
         except BadFileError as error:
@@ -94,7 +98,7 @@ class ImageData:
             name=self.name,
             split=self.split,
             selection={**self.selection, "subset": len(indices)},
-            masks=self.has_masks,
+            masks=self._insists or (None if self.has_masks else False),
             strict=self.strict,
             warnings=self.warnings,
         )
@@ -170,14 +174,29 @@ def _picture(images: Any, position: int, path: str) -> Image.Image:
         raise BadFileError(path, f"{type(error).__name__}: {error}") from error
 
 
+def missing_masks(source: Source, order: Sequence[int]) -> list[str]:
+    """The names of pictures without a mask, as far as that is known without decoding anything."""
+    if not isinstance(source.masks, (FileList, list, tuple)):
+        return []
+    names = source.names or []
+    return [names[i] for i in order if _lacks_mask(source, i)]
+
+
+def _lacks_mask(source: Source, position: int) -> bool:
+    if callable(source.masks) or source.masks is None:
+        return False
+    mask = source.masks[position]
+    return mask is None or (isinstance(mask, (str, Path)) and not Path(mask).exists())
+
+
 def _raw_mask(source: Source, position: int, label: int, image: Image.Image) -> tuple[Any, str]:
     """The mask before it is checked, and how to call it in a message."""
     if callable(source.masks):
         return source.masks(image), "its mask"
     mask = source.masks[position] if source.masks is not None else None
     name = f"its mask {Path(mask).name}" if isinstance(mask, (str, Path)) else "its mask"
-    if mask is None or (isinstance(mask, (str, Path)) and not Path(mask).exists()):
-        raise DataError(f"{name} is missing. Say masks=False (--no-masks) to use images without masks")
+    if mask is None or _lacks_mask(source, position):
+        raise DataError(f"{name} is missing. Leave masks=True out to use images without masks")
     if isinstance(mask, (str, Path)):
         mask = open_image(mask)
     return (mask if source.decode_mask is None else source.decode_mask(mask, label)), name

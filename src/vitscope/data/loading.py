@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vitscope.data.dataset import ImageData
+from vitscope.data.dataset import ImageData, missing_masks
 from vitscope.data.folders import folder_source
 from vitscope.data.imagenet_s import SUFFIX, imagenet_s, looks_like_imagenet_s
 from vitscope.data.registry import DatasetEntry, find_dataset, list_datasets
@@ -74,6 +74,12 @@ def load_data(
         narrow(pick_per_class(*chosen(), per_class, seed))
     if images is not None:
         narrow(pick_images(*chosen(), images, seed))
+    bare = missing_masks(source, order) if masks is not False else []
+    if bare:
+        shortages.append(f"{len(bare):,} of {len(order):,} images have no mask, e.g. {bare[0]}.")
+        if masks:
+            raise DataError(f"{shortages[-1]} Leave masks=True out to use them without.")
+        shortages[-1] += " What needs masks leaves them out."
     faults = [*source.warnings, *shortages]
     if strict and faults:
         more = f" And {len(faults) - 5:,} more." if len(faults) > 5 else ""
@@ -84,10 +90,11 @@ def load_data(
         "images": images,
         "per_class": per_class,
         "list_file": None if list_file is None else str(list_file),
-        "every": every,
         "share": share,
         "seed": seed,
     }
+    if every != 1:  # as absent as in older runs, which are then still the same
+        selection["every"] = every
     return ImageData(
         source,
         order,

@@ -211,7 +211,8 @@ class AttackLens:
             for analysis in analyses:
                 for name, table in analysis.tables().items():
                     eps = "0" if version == CLEAN else self.eps.text
-                    front = table.assign(attack=version, eps=eps)[["attack", "eps", *table.columns]]
+                    told = table.assign(attack=version, eps=eps, protocol=self.threat.protocol)
+                    front = told[["attack", "eps", *table.columns, "protocol"]]
                     found.setdefault(f"attack_lens_{name}", []).append(front)
         return {"attack_lens": pd.DataFrame(own)} | {n: pd.concat(t, ignore_index=True) for n, t in found.items()}
 

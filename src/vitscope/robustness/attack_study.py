@@ -24,6 +24,7 @@ from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
 from vitscope.robustness.attacks import Attack, Task, create_attack
 from vitscope.robustness.budgets import Sweep, sweep
+from vitscope.robustness.epsilons import UnitError
 from vitscope.robustness.published import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat, pixels_of
@@ -88,7 +89,12 @@ class AttackStudy(Analysis):
         positive = [e for e in self.threat.epsilons if e.value > 0] or list(self.threat.epsilons)
         if lens_eps is None:
             return positive[0]
-        (wanted,) = make_threat(lens_eps, self.norm, self.protocol).epsilons[:1]
+        try:
+            (wanted,) = make_threat(lens_eps, self.norm, self.protocol).epsilons[:1]
+        except UnitError as error:
+            raise VitscopeError(
+                f"--lens-eps {lens_eps}: pixels lie in [0, 1]. Say --lens-eps {error.instead}."
+            ) from error
         if wanted not in self.threat.epsilons:
             raise VitscopeError(f"--lens-eps {wanted} is not among the epsilons: {', '.join(self.eps)}.")
         return wanted
@@ -192,7 +198,7 @@ class AttackStudy(Analysis):
         folder, recipe = self.setting.folder / "images", self.model.preprocess
         names = self.setting.classes if len(self.setting.classes) == self.model.num_classes else ()
         rows = gallery_pictures(folder, shown, attack, done, task, recipe, self.eps, truth, clean, names)
-        self.emit(GALLERY, rows)
+        self.emit(GALLERY, rows.assign(protocol=self.threat.protocol))
 
     def smallest_text(self, number: int, right: bool) -> str:
         """The smallest epsilon that fooled an image, by its number in a sweep."""

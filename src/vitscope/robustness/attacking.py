@@ -39,6 +39,7 @@ def attack(
     lens_eps: str | float | None = None,
     split: str | None = None,
     images: int | None = None,
+    every: int = 1,
     weights: str | Path | None = None,
     seed: int = 0,
     strict: bool = False,
@@ -58,7 +59,8 @@ def attack(
 
     study = AttackStudy(attacks, eps, norm, steps, cumulative, protocol, normalise, lens, lens_eps)
     if isinstance(data, str | Path):
-        data, split, images, strict = load_data(data, split, images=images, seed=seed, strict=strict), None, None, False
+        data = load_data(data, split, images=images, every=every, seed=seed, strict=strict)
+        split, images, every, strict = None, None, 1, False
     check_labels(data)
 
     def ready(item: Any) -> Model:
@@ -67,9 +69,8 @@ def attack(
 
     several = isinstance(model, Sequence) and not isinstance(model, str)
     models: Any = [ready(item) for item in model] if several else ready(model)  # type: ignore[union-attr]
-    return analyze(
-        models, data, [study], out, split=split, images=images, seed=seed, strict=strict, batch_size=batch_size, **how
-    )
+    loaded = {"split": split, "images": images, "every": every, "strict": strict}  # refused there for data that are
+    return analyze(models, data, [study], out, seed=seed, batch_size=batch_size, **loaded, **how)  # type: ignore[arg-type]
 
 
 def check_labels(data: ImageData) -> None:

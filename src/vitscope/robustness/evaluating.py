@@ -34,6 +34,7 @@ def evaluate(
     ood_images: int | None = None,
     split: str | None = None,
     images: int | None = None,
+    every: int = 1,
     strict: bool = False,
     seed: int = 0,
     **how: Any,
@@ -55,9 +56,11 @@ def evaluate(
     from vitscope.robustness.evaluation.analysis import Evaluation
 
     if isinstance(data, str | Path):
-        data = load_data(data, split, images=images, seed=seed, strict=strict)
-    elif split is not None or images is not None:
-        raise VitscopeError("`split` and `images` choose among data that are named: give them to load_data instead.")
+        data = load_data(data, split, images=images, every=every, seed=seed, strict=strict)
+    elif split is not None or images is not None or every != 1:
+        raise VitscopeError(
+            "`split`, `images` and `every` choose among data that are named: give them to load_data instead."
+        )
     shifted = shifted_data(
         data,
         ood=ood,

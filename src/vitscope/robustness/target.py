@@ -17,6 +17,7 @@ from vitscope.robustness.threat import Threat, channel_values
 if TYPE_CHECKING:
     from vitscope.models import Model
 
+INSIDE = "The model normalises inside: pixels in [0, 1] go in as they are."
 WHERE = ("auto", "outside", "inside")
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, K), labels (B,) -> (B,)
 
@@ -46,10 +47,20 @@ class Target(nn.Module):
         self.training = False
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) in the threat's space -> logits (B, K)."""
+        """(B, C, H, W) in the threat's space -> logits (B, K). Gradients that come back are finite."""
+        if images.requires_grad:
+            images.register_hook(self._check_gradient)
         if self.threat.space == "pixels":
             images = images.sub(self._mean).div(self._std)  # the very operations of `data.transforms.normalise`
         return self.model[0](self.model[0].place(images))
+
+    def _check_gradient(self, gradient: Tensor) -> None:
+        """The sign of NaN is 0: an attack that follows it stands still, and the model looks robust."""
+        if not gradient.isfinite().all():
+            raise NumericalError(
+                f"The gradient of {self.model[0].name} by the pixels is NaN or infinite: an attack that follows it "
+                "would find nothing, and the model would look robust. Run it in float32, or look for an overflow."
+            )
 
     def predict(self, images: Tensor) -> Tensor:
         """The answers (B,) int64. NaN in the logits is an error: argmax would call it an answer."""
@@ -109,9 +120,10 @@ def normalised_where(model: Model, where: str = "auto") -> tuple[Model, str | No
 
         preprocess = replace(model.preprocess, mean=(0.0,) * len(mean), std=(1.0,) * len(std))
         bare = ModelClass(model.module, model.name, preprocess, model.source, model.notes, model.classes)
-        return bare, "The model normalises inside: pixels in [0, 1] go in as they are."
-    remark = "Pixels in [0, 1] go into the model as they are: its recipe has mean 0 and std 1." if plain else None
-    return model, remark
+        return bare, INSIDE
+    if where == "inside":
+        return model, INSIDE
+    return model, "Pixels in [0, 1] go into the model as they are: its recipe has mean 0 and std 1." if plain else None
 
 
 def normaliser(module: nn.Module) -> str | None:

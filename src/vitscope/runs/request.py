@@ -183,7 +183,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "images": data["images"],
         "per_class": data["per_class"],
         "list": place_of(data["list_file"], directory),
-        "every": data.get("every", 1),  # runs of 0.1 have none
+        "every": data.get("every", 1),
         "share": data["share"],
         "masks": data["masks"],
         "seed": config["seed"],

@@ -55,6 +55,14 @@ def test_edited_model_equals_one_whose_attention_is_written_out(model, batch, ki
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_row_that_saw_the_class_token_alone_sees_nothing_afterwards(model, pattern):
+    pattern = torch.zeros_like(pattern)
+    pattern[..., 0] = 1
+    edited = no_cls(pattern, model.layout)
+    assert edited.isfinite().all()
+    assert edited[..., 1:, :].abs().max() == 0
+
+
 def test_impossible_edits_are_refused(model, tools):
     with pytest.raises(VitscopeError, match="self_only, no_cls"):
         attention_edit(model, "nobody")

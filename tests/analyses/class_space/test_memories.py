@@ -177,6 +177,31 @@ def test_the_published_test_of_the_weights_is_wilcoxons(model, batches):
     assert published_test(torch.ones(4), torch.ones(4)) == 1.0
 
 
+def test_layer_scale_is_part_of_the_memories_except_as_published(tools, batches):
+    model = tools["build"](init_values=0.3)
+    with torch.no_grad():
+        for block in model.module.blocks:
+            block.ls1.gamma.uniform_(0.1, 2)
+    weight = model.module.blocks[1].attn.proj.weight.detach()
+    torch.testing.assert_close(value_vectors(model, 1, "attn"), weight * model.module.blocks[1].ls1.gamma[:, None])
+    torch.testing.assert_close(value_vectors(model, 1, "attn", scaled=False), weight)
+    analysis = Memories(variant="code")
+    measure(model, [], [analysis])
+    e, v = model.module.head.weight.detach(), weight
+    best = (e / e.norm(dim=1, keepdim=True) @ (v / v.norm(dim=0))).amax(1)
+    torch.testing.assert_close(analysis.agreement[1, "attn", "class"].float(), best)
+
+
+def test_agreement_by_outcome_has_a_control_where_the_control_has_that_outcome(model, batches):
+    analysis = Memories(control="random")
+    measure(model, batches, [analysis])
+    table = analysis.tables()["class_space_memories_by_outcome"]
+    assert {"agreement_control", "n_images_control"} <= set(table.columns)
+    wrong = table[table["outcome"] == "wrong"]
+    assert (wrong["n_images_control"] > 0).all()
+    assert set(table.columns[table.isna().any()]) <= set(analysis.optional)
+
+
 def test_gated_mlps_have_no_coefficient_before_the_activation(tools):
     model = tools["build"]("eva02_tiny_patch14_224")
     with pytest.raises(VitscopeError, match="coefficients='post'"):

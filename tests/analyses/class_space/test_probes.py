@@ -98,6 +98,26 @@ def test_testing_on_training_images_is_refused(small, folders):
         measure(small, load_data(folders, "train").batches(small.preprocess, 64), [analysis])
 
 
+def test_a_copy_of_a_training_image_is_found_behind_names_that_meet_by_chance(small, folders, tmp_path):
+    import shutil
+
+    for label in range(4):
+        (tmp_path / "val" / str(label)).mkdir(parents=True)
+        for i in range(4):  # the same file names as in training, other pictures
+            shutil.copy(
+                folders / "val" / str(label) / f"val{label}{i}.png",
+                tmp_path / "val" / str(label) / f"train{label}{i}.png",
+            )
+    test = load_data(tmp_path, "val")
+    analysis = Probes(train=str(folders), train_split="train", tokens="class")
+    measure(small, test.batches(small.preprocess, 64), [analysis])
+    shutil.copy(folders / "train" / "3" / "train39.png", tmp_path / "val" / "3")  # and one that is the same
+    with pytest.raises(
+        DataError, match=r"val/3/train39\.png is a training image of the probes \(train/3/train39\.png\)"
+    ):
+        measure(small, load_data(tmp_path, "val").batches(small.preprocess, 64), [analysis.fresh()])
+
+
 def test_training_images_must_be_named_and_memory_must_do(small, folders, monkeypatch):
     with pytest.raises(VitscopeError, match=r"probes\.train="):
         measure(small, [], [Probes()])

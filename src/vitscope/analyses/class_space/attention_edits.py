@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 
 from vitscope.errors import UnsupportedModelError, VitscopeError
@@ -41,7 +42,8 @@ def no_cls(pattern: Tensor, layout: Layout, renormalise: bool = True) -> Tensor:
     edited[..., p:, :c] = 0
     if renormalise:
         rows = edited[..., p:, :]
-        edited[..., p:, :] = rows / rows.sum(-1, keepdim=True)
+        # a row that saw nothing but the class token sees nothing now
+        edited[..., p:, :] = rows / rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
     return edited
 
 

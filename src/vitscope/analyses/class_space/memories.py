@@ -10,7 +10,7 @@ The last linear map of a layer adds up value vectors, one per memory: the column
 
 A class direction is what the logit of that class rises along: the head's row times the final norm's gain, and free of
 the mean that LayerNorm takes away. In a distilled model every token is compared with the directions of the head that
-reads it. `variant="code"` leaves the final norm out and takes coefficients before the
+reads it. `variant="code"` leaves the final norm and LayerScale out and takes coefficients before the
 activation, as published. All weights are copies: nothing is normalised in place.
 """
 
@@ -52,8 +52,8 @@ def class_directions(model: Model, final_norm: bool = True, head: Head | None = 
     return weight
 
 
-def value_vectors(model: Model, block: int, layer: Layer) -> Tensor:
-    """(C, M) float32: what each memory adds to the residual, LayerScale included."""
+def value_vectors(model: Model, block: int, layer: Layer, scaled: bool = True) -> Tensor:
+    """(C, M) float32: what each memory adds to the residual; LayerScale is included if `scaled`."""
     owner: Any = model.module.blocks[block]  # type: ignore[index]
     row = block_row(owner)
     if layer == "attn":
@@ -67,7 +67,7 @@ def value_vectors(model: Model, block: int, layer: Layer) -> Tensor:
         weight = mlp.get_submodule(names[1]).weight
         scales = ("ls2", "gamma_2")
     values = weight.detach().float().clone()  # (C, M)
-    for name in scales:
+    for name in scales if scaled else ():
         gamma = getattr(getattr(owner, name, None), "gamma", getattr(owner, name, None))
         if isinstance(gamma, Tensor):
             values = values * gamma.detach().float()[:, None]

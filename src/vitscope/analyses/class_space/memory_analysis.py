@@ -49,8 +49,12 @@ class Memories(ClassSpaceAnalysis):
     coefficients: of the MLP, 'post' (after the activation) or 'pre'; default: post, or pre for variant='code'.
     """
 
-    # no control of agreement by outcome: a model with random weights may be right on no image at all
-    keys: ClassVar = {"class_space_memories": ["block", "layer", "tokens"]}
+    keys: ClassVar = {
+        "class_space_memories": ["block", "layer", "tokens"],
+        "class_space_memories_by_outcome": ["block", "layer", "outcome"],
+    }
+    # a model with random weights may be right on no image at all
+    optional = tuple(f"{name}_control" for name in ("agreement", "agreement_low", "agreement_high", "n_images"))
 
     def __init__(
         self,
@@ -81,12 +85,12 @@ class Memories(ClassSpaceAnalysis):
         best: dict[tuple[str, str], list[Tensor]] = {}
         top_class: dict[tuple[str, str], list[Tensor]] = {}
         self.agreement, self.agreement_control = {}, {}  # (block, layer, head): (K,)
-        final_norm = self.variant != "code"
+        final_norm = scaled = self.variant != "code"
         for _, _, head in self.pieces:
             directions = class_directions(model, final_norm, head)
             twin_directions = class_directions(twin, final_norm, twin_heads[head.name])
             for block, layer in product(range(self.layout.blocks), LAYERS):
-                values = value_vectors(model, block, layer)
+                values = value_vectors(model, block, layer, scaled)
                 if self.activation == "pre" and layer == "mlp":
                     self._check_gate(model, block, values)
                 best.setdefault((layer, head.name), []).append(best_memories(directions, values))  # (K, 5)
@@ -94,7 +98,7 @@ class Memories(ClassSpaceAnalysis):
                 _check_widths(model, layer, top_class[layer, head.name])
                 key = block, layer, head.name
                 self.agreement[key] = class_value_agreement(directions, values).amax(1).cpu()
-                random_values = value_vectors(twin, block, layer)
+                random_values = value_vectors(twin, block, layer, scaled)
                 self.agreement_control[key] = class_value_agreement(twin_directions, random_values).amax(1).cpu()
         self.best = {key: torch.stack(found) for key, found in best.items()}  # (layer, head): (L, K, 5)
         self.top_class = {key: torch.stack(found) for key, found in top_class.items()}  # (layer, head): (L, M)

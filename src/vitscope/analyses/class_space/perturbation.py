@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 ATTENTION = ("self_only", "no_cls", "no_cls_bare")
 REMOVAL = {"without_context": (CONTEXT, "object"), "without_class": (OBJECT, "context")}  # removed, compared
 KINDS = (*ATTENTION, *REMOVAL)
+COUNTED = ("class", "image", "object", "context")  # of which a perturbation compares the first and one other
 VALUES = ("before", "after", "change")  # of r, then of r = 1
 
 
@@ -103,6 +104,8 @@ class Perturbation(ClassSpaceAnalysis):
                 self._edits(kind)  # refuses what cannot be done before any image is read
         self.start_clusters("tokens", 2 * len(VALUES), len(chosen), self.layout.blocks)
         self.sums |= {key: zeros(len(chosen)) for key in ("images", "right_before", "right_after", "both")}
+        if self.variant == "code":
+            self.sums["with_class"] = zeros(len(chosen), self.layout.blocks)
         self._before: list[Tensor] = []  # ranks (B, n) of each block of the unperturbed pass
 
     def _edits(self, kind: str) -> Mapping[str, object]:
@@ -191,6 +194,9 @@ class Perturbation(ClassSpaceAnalysis):
             x, y = now(b).double(), now(a).double()
             values += [x, y, y - x]
         self.add_clusters("tokens", number, torch.stack(values, 1), members)
+        if self.variant == "code" and "class" in self.groups:
+            kept = members[:, [g for g, group in enumerate(self.groups) if group in COUNTED]].sum(1)  # (B, n)
+            self.sums["with_class"][number] += ((a == 0) * kept).sum(-1).div(kept.sum(-1)).sum(-1)
         for key, value in (("images", torch.ones_like(right)), ("right_before", right), ("right_after", still)):
             self.sums[key][number] += value.double().sum()
         self.sums["both"][number] += (right & still).double().sum()
@@ -220,12 +226,10 @@ class Perturbation(ClassSpaceAnalysis):
         return {"perturbation": pd.DataFrame(rows), "perturbation_accuracy": self._accuracy()}
 
     def _with_class(self, number: int, block: int, group: str) -> float:
-        """The published rate after a perturbation: of these tokens and the class token. NaN for a class token."""
-        if group not in ("image", "object", "context") or "class" not in self.groups:
+        """The published rate after a perturbation: per image of these tokens and the class token; NaN for others."""
+        if group not in COUNTED[1:] or "class" not in self.groups:
             return math.nan
-        means = [self.mean_of("tokens", (number, block), 4, self.groups.index(g)) for g in (group, "class")]
-        found = [mean for mean in means if mean is not None]
-        return 100 * sum(mean.value * mean.tokens for mean in found) / sum(mean.tokens for mean in found)
+        return 100 * float(self.sums["with_class"][number, block] / self.sums["images"][number])
 
     def _accuracy(self) -> pd.DataFrame:
         import pandas as pd

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -199,7 +199,9 @@ class Probes(ClassSpaceAnalysis):
         self.members = groups.double()  # (G, P)
         self.column = torch.full((max(self.projector.classes, max(self.known) + 1),), -1)
         self.column[self.known] = torch.arange(classes)
-        self._seen = {path: i for i, path in enumerate(self.training.paths)}
+        self._seen: dict[tuple[str, int], list[int]] = {}  # file name and class -> training images
+        for i, (path, label) in enumerate(zip(self.training.paths, self.training.labels)):
+            self._seen.setdefault((PurePosixPath(path).name, label), []).append(i)
 
     def begin(self) -> None:
         """Train: a run of its own below the state of this one, so that it is resumed and shared like any other."""
@@ -270,17 +272,18 @@ class Probes(ClassSpaceAnalysis):
         super().end_batch(batch)
 
     def _check_other(self, batch: Batch) -> None:
-        """Refuse a test image that the probes were trained on: the same name and the same pixels."""
+        """Refuse a test image that the probes were trained on: the same file name, class and pixels."""
         from vitscope.data.transforms import build_transform
 
         assert self.training is not None
-        for i, path in enumerate(batch.paths):
-            if path in self._seen:
-                item = self.training[self._seen[path]]
-                image, _ = build_transform(self.model.preprocess)(item.image, None)
-                if torch.equal(image, batch.images[i].cpu()):
-                    raise DataError(f"{path} is a training image of the probes. Test them on other images.")
-                return  # names meet by chance: other folders
+        transform = build_transform(self.model.preprocess)
+        for path, label, image in zip(batch.paths, batch.labels.tolist(), batch.images.cpu()):
+            for number in self._seen.get((PurePosixPath(path).name, label), []):
+                if torch.equal(transform(self.training[number].image, None)[0], image):
+                    raise DataError(
+                        f"{path} is a training image of the probes ({self.training.paths[number]}). Test them on other "
+                        "images."
+                    )
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
