@@ -101,8 +101,14 @@ def test_timm_says_where_pixels_go_in_as_they_are(model):
 
 @pytest.mark.parametrize(
     ("attack", "norm", "eps"),
-    [("fgsm", "linf", "8/255"), ("pgd", "linf", "8/255"), ("pgd", "l2", 1), ("sparse-l1", "l1", 5)]
-    + [("apgd-ce", "linf", "8/255"), ("cw", "l2", 1)],
+    [
+        ("fgsm", "linf", "8/255"),
+        ("pgd", "linf", "8/255"),
+        ("pgd", "l2", 1),
+        ("sparse-l1", "l1", 5),
+        ("apgd-ce", "linf", "8/255"),
+        ("cw", "l2", 1),
+    ],
 )
 def test_a_gradient_of_nan_is_an_error_and_no_robustness(model, pictures, attack, norm, eps):
     """Finite answers, but the root of zero has no slope: the sign of NaN is 0, and nothing would move."""
@@ -112,7 +118,7 @@ def test_a_gradient_of_nan_is_an_error_and_no_robustness(model, pictures, attack
         lambda module, inputs, out: out + (inputs[0].flatten(1).sum(1, keepdim=True) * 0).sqrt()
     )
     try:
-        with pytest.raises(NumericalError, match="gradient of .* is NaN or infinite"):
+        with pytest.raises(NumericalError, match="by the pixels is NaN or infinite"):
             perturb(model, *pictures, attack, eps, norm=norm)
     finally:
         handle.remove()
