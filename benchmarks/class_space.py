@@ -82,7 +82,7 @@ def main() -> None:
         "Chefer relevancy": lambda: relevance(model, batch.images, batch.labels, "chefer"),
         "class-embedding gradients": lambda: relevance(model, batch.images, batch.labels, "class_gradients"),
     }
-    report(interleaved(contenders), "plain forward", BOUNDS)
+    report(interleaved(contenders, repeats=31), "plain forward", BOUNDS)
 
     print("\nprobes: sums for all 197 tokens and their mean, 12 blocks, 3 points, 24 classes, batch 64")
     many = make_batch(64, generator)
