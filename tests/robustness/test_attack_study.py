@@ -216,3 +216,19 @@ def test_the_change_is_the_share_lost_with_its_interval():
     assert both["change"] == 1.0
     assert both["change_low"] < 0 < both["change_high"]
     assert np.isnan(change(None, 60, 100)["change"])
+
+
+@pytest.mark.parametrize(("eps", "ticks"), [((1, 8), ["0", "1", "8"]), ((12.75, 25.5), ["0", "0.05", "0.1"])])
+def test_budgets_are_drawn_in_255ths_only_where_they_are_whole_ones(eps, ticks):
+    from vitscope.report.figures import house_style
+    from vitscope.robustness.attack_panel import draw_curves
+
+    numbers = {name: [50.0, 40.0] for name in ("clean", "accuracy", "accuracy_cumulative")}
+    numbers |= {f"{name}_{end}": values for name, values in list(numbers.items()) for end in ("low", "high")}
+    table = pd.DataFrame(
+        {"attack": "pgd", "norm": "linf", "protocol": "", "epsilon": [e / 255 for e in eps], **numbers}
+    )
+    with house_style():
+        figure = draw_curves({"a": table}, ["a"])
+        assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ticks
+        assert ("1/255" in figure.axes[0].get_xlabel()) == (eps[0] == 1)

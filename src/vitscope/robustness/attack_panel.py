@@ -91,19 +91,20 @@ def draw_curves(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
         (table,) = tables.values()
         fig, (ax,) = f.new_figure(width=f.PAGE * 0.72, height=3.0)
         for i, attack in enumerate(attacks):
-            _curve(ax, table[table["attack"] == attack], attack_style(attack, i), attack, is_published(table))
+            rows = table[table["attack"] == attack]
+            _curve(ax, rows, _scale(tables), attack_style(attack, i), attack, is_published(table))
         _finish(ax, tables)
         f.direct_labels(ax)
         return fig
     columns = min(3, len(attacks))
-    rows = -(-len(attacks) // columns)
-    fig, axes = f.new_figure(height=2.1 * rows + 0.75, rows=rows, columns=columns)
+    lines = -(-len(attacks) // columns)
+    fig, axes = f.new_figure(height=2.1 * lines + 0.75, rows=lines, columns=columns)
     styles = f.model_styles(labels)
     for ax, attack in zip(axes, attacks):
         for label, table in tables.items():
             part = table[table["attack"] == attack]
             if len(part):
-                _curve(ax, part, styles[label], "_", is_published(table))
+                _curve(ax, part, _scale(tables), styles[label], "_", is_published(table))
         _finish(ax, tables, attack)
     for spare in axes[len(attacks) :]:
         spare.set_visible(False)
@@ -111,9 +112,9 @@ def draw_curves(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _curve(ax: Axes, rows: pd.DataFrame, style: f.LineStyle, name: str, published: bool) -> None:
+def _curve(ax: Axes, rows: pd.DataFrame, scale: float, style: f.LineStyle, name: str, published: bool) -> None:
     """From the clean accuracy at budget 0 on. The published protocol has hollow markers."""
-    column, scale = measured(rows), _scale(rows)
+    column = measured(rows)
     first = rows.iloc[0]
     start = [] if (rows["epsilon"] == 0).any() else [0.0]
     x = [*start, *(scale * rows["epsilon"])]
@@ -125,17 +126,21 @@ def _curve(ax: Axes, rows: pd.DataFrame, style: f.LineStyle, name: str, publishe
         line.set_markerfacecolor(f.PAPER)
 
 
-def _scale(rows: pd.DataFrame) -> float:
-    return 255.0 if rows["norm"].iloc[0] == "linf" else 1.0
+def _scale(tables: Mapping[str, pd.DataFrame]) -> float:
+    """255 where all budgets are whole 255ths: 8 reads better than 0.03137; 0.05 stays what it is."""
+    linf = all(t["norm"].iloc[0] == "linf" for t in tables.values())
+    steps = [255 * e for t in tables.values() for e in t["epsilon"]]
+    return 255.0 if linf and all(abs(s - round(s)) < 1e-6 for s in steps) else 1.0
 
 
 def _finish(ax: Axes, tables: Mapping[str, pd.DataFrame], attack: str = "") -> None:
     norms = {str(t["norm"].iloc[0]) for t in tables.values()}
     norm = norms.pop() if len(norms) == 1 else ""
-    unit = " (1/255)" if norm == "linf" else ""
+    scale = _scale(tables)
+    unit = " (1/255)" if scale == 255 else ""
     ax.set_ylim(0, 100)
     ax.set_xlim(left=0)
-    budgets = sorted({_scale(t) * e for t in tables.values() for e in t["epsilon"]} | {0.0})
+    budgets = sorted({scale * e for t in tables.values() for e in t["epsilon"]} | {0.0})
     if len(budgets) <= 9:
         ax.set_xticks(budgets, [f"{x:.4g}" for x in budgets])
     what = NORMS.get(norm, "budget") if not attack else f"{norm.title()} budget".strip()  # a third of a page is narrow

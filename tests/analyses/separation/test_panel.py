@@ -40,6 +40,9 @@ def test_several_trainings_share_one_profile_and_each_writes_its_own_files(probe
     assert len(two.write) == 2
     assert [f.text.partition(":")[0] for f in two.findings] == ["a", "b"]
     assert "separation_profile" in two.figures
+    for label in "ab":  # each says whose it is
+        (ax,) = two.figures[f"separation_epochs_{label}"].axes[:1]
+        assert any(text.get_text().startswith(f"{label}: ") for text in ax.texts)
     assert set(two.tables) >= {"separation_fits", "separation_spike", "separation_epoch_fits"}
 
 

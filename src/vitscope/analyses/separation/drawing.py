@@ -75,7 +75,7 @@ def draw_profiles(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
     return fig
 
 
-def draw_over_epochs(table: pd.DataFrame, layer: int | None = None, *, fitted: bool = True) -> Figure:
+def draw_over_epochs(table: pd.DataFrame, layer: int | None = None, *, fitted: bool = True, model: str = "") -> Figure:
     """D of one block (the last, if none is named) per epoch: tokens by colour, held-out solid, training pale."""
     from vitscope.report import figures as f
 
@@ -98,7 +98,7 @@ def draw_over_epochs(table: pd.DataFrame, layer: int | None = None, *, fitted: b
     f.log_axis(ax)
     f.whole_numbers(ax)
     name = "last block" if layer is None else f"block {layer}"
-    f.label_axes(ax, x="epoch", y=f"{AXIS}, {name}")
+    f.label_axes(ax, x="epoch", y=f"{model and f.ellipsis(model) + ': '}{AXIS}, {name}")
     f.direct_labels(ax, least=0.1)
     return fig
 

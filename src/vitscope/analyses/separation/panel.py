@@ -42,7 +42,7 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     for label, probe in probes.items():
         if probe["epoch"].nunique() > 1:
             name = f"separation_epochs_{label}" if len(probes) > 1 else "separation_epochs"
-            figures[name] = drawing.draw_over_epochs(probe)
+            figures[name] = drawing.draw_over_epochs(probe, model=label if len(probes) > 1 else "")
     owners = {label: runs[label] for label in profiles}
     first = "separation" if measured else PROBE
     behind = {"separation": stacked(profiles)} if first == "separation" else {}
