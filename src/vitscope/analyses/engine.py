@@ -100,7 +100,7 @@ def analyze(
     if several and len(models) > 1 and weights is not None:
         raise VitscopeError("`weights` belong to one model. Open each model with its own: open_model(name, weights).")
     ranks = Ranks.join()
-    data = _open_data(data, split, images, every, seed, strict)
+    data = open_data(data, split, images, every, seed, strict)
     labels: list[str] = []
     runs = []
     folder = Path(out) if out is not None else None
@@ -255,9 +255,10 @@ def _open(item: Any, weights: str | Path | None, device: str) -> Model:
     return open_model(item, weights, device=local_device(device))
 
 
-def _open_data(
+def open_data(
     data: ImageData | str | Path, split: str | None, images: int | None, every: int, seed: int, strict: bool
 ) -> ImageData:
+    """Data that are named are loaded; of data that are loaded nothing can be chosen any more."""
     from vitscope.data import load_data
 
     if isinstance(data, str | Path):

@@ -76,8 +76,6 @@ class ImageData:
         return Item(image, label, index, path, mask)
 
     def _mask(self, position: int, path: str, label: int, image: Image.Image) -> Image.Image:
-        if not self._insists and _lacks_mask(self._source, position):
-            return Image.new("L", image.size, IGNORED)
         try:
             mask, name = _raw_mask(self._source, position, label, image)
         except BadFileError as error:
@@ -85,7 +83,9 @@ class ImageData:
         except Exception as error:  # a user's own masks may fail in any way
             reason = str(error) if isinstance(error, DataError) else f"its mask: {type(error).__name__}: {error}"
             raise BadFileError(path, reason) from error
-        return as_mask(mask, image.size, path, name)
+        if mask is None and self._insists:
+            raise BadFileError(path, f"{name} is missing. Leave masks=True out to use images without masks")
+        return Image.new("L", image.size, IGNORED) if mask is None else as_mask(mask, image.size, path, name)
 
     def subset(self, indices: Sequence[int]) -> ImageData:
         """Some of these pictures, in the given order, numbered anew from 0."""
@@ -179,24 +179,21 @@ def missing_masks(source: Source, order: Sequence[int]) -> list[str]:
     if not isinstance(source.masks, (FileList, list, tuple)):
         return []
     names = source.names or []
-    return [names[i] for i in order if _lacks_mask(source, i)]
+    return [names[i] for i in order if _is_missing(source.masks[i])]
 
 
-def _lacks_mask(source: Source, position: int) -> bool:
-    if callable(source.masks) or source.masks is None:
-        return False
-    mask = source.masks[position]
+def _is_missing(mask: Any) -> bool:
     return mask is None or (isinstance(mask, (str, Path)) and not Path(mask).exists())
 
 
 def _raw_mask(source: Source, position: int, label: int, image: Image.Image) -> tuple[Any, str]:
-    """The mask before it is checked, and how to call it in a message."""
+    """The mask before it is checked, None where it is missing, and how to call it in a message."""
     if callable(source.masks):
         return source.masks(image), "its mask"
     mask = source.masks[position] if source.masks is not None else None
     name = f"its mask {Path(mask).name}" if isinstance(mask, (str, Path)) else "its mask"
-    if mask is None or _lacks_mask(source, position):
-        raise DataError(f"{name} is missing. Leave masks=True out to use images without masks")
+    if mask is None or _is_missing(mask):
+        return None, name
     if isinstance(mask, (str, Path)):
         mask = open_image(mask)
     return (mask if source.decode_mask is None else source.decode_mask(mask, label)), name

@@ -53,14 +53,11 @@ def attack(
     "1/255..6/255". The other options are those of `vitscope.robustness.attack_study.AttackStudy`, and of `analyze`
     (report, workers, gallery, save_every, overwrite, progress, command). Called again after a kill it goes on.
     """
-    from vitscope.analyses import analyze
-    from vitscope.data import load_data
+    from vitscope.analyses.engine import analyze, open_data
     from vitscope.models import Model, open_model
 
     study = AttackStudy(attacks, eps, norm, steps, cumulative, protocol, normalise, lens, lens_eps)
-    if isinstance(data, str | Path):
-        data = load_data(data, split, images=images, every=every, seed=seed, strict=strict)
-        split, images, every, strict = None, None, 1, False
+    data = open_data(data, split, images, every, seed, strict)
     check_labels(data)
 
     def ready(item: Any) -> Model:
@@ -69,8 +66,7 @@ def attack(
 
     several = isinstance(model, Sequence) and not isinstance(model, str)
     models: Any = [ready(item) for item in model] if several else ready(model)  # type: ignore[union-attr]
-    loaded = {"split": split, "images": images, "every": every, "strict": strict}  # refused there for data that are
-    return analyze(models, data, [study], out, seed=seed, batch_size=batch_size, **loaded, **how)  # type: ignore[arg-type]
+    return analyze(models, data, [study], out, seed=seed, batch_size=batch_size, **how)
 
 
 def check_labels(data: ImageData) -> None:

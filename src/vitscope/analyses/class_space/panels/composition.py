@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitscope.analyses.class_space.composition import SHARES, SOURCES
+from vitscope.analyses.class_space.composition import SHARES, SOURCES, exclusive_shares
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import blocks_of, images_text, kinds_of, named, who
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
@@ -57,10 +57,15 @@ def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 def exclusive(matches: pd.DataFrame) -> pd.DataFrame:
     """The eight patterns of matches -> exclusive shares by `source`, whatever the variant of the run."""
-    sources = matches[list(SOURCES)].astype(bool)
-    source = sources.idxmax(axis=1).where(sources.sum(axis=1) == 1, "several").where(sources.any(axis=1), "none")
-    keys = ["block", "tokens", "source", "n_tokens", "n_images"]
-    return matches.assign(source=source).groupby(keys, as_index=False, sort=False)[["share"]].sum()
+    import pandas as pd
+    import torch
+
+    rows = []
+    for keys, part in matches.groupby(["block", "tokens", "n_tokens", "n_images"], sort=False):
+        key = dict(zip(("block", "tokens", "n_tokens", "n_images"), keys))
+        patterns = torch.tensor(part.sort_values(list(SOURCES[::-1]))["share"].to_numpy())  # by match code
+        rows += [key | {"source": source, "share": share} for source, share in exclusive_shares(patterns).items()]
+    return pd.DataFrame(rows)
 
 
 def draw_stack(tables: Mapping[str, pd.DataFrame]) -> Figure:
