@@ -113,6 +113,61 @@ def test_a_broken_file_is_a_clear_error(tmp_path, content, suffix):
         open_model(NAME, tmp_path / f"w{suffix}")
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize")
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("int8", lambda v: (100 * v).to(torch.int8)),
+        ("int64", lambda v: v.long()),
+        ("bool", lambda v: v > 0),
+        ("complex64", lambda v: v.to(torch.complex64)),
+        ("float8_e4m3fn", lambda v: v.to(torch.float8_e4m3fn)),
+        ("qint8", lambda v: torch.quantize_per_tensor(v, 0.1, 0, torch.qint8)),
+        ("dense", lambda v: v.to_sparse()),
+        ("dense", lambda v: v.to("meta")),
+    ],
+    ids=["int8", "int64", "bool", "complex", "float8", "quantised", "sparse", "without-values"],
+)
+def test_weights_that_are_no_real_numbers_are_refused_with_what_to_do(tmp_path, state, kind, change):
+    torch.save({**state, "norm.weight": change(state["norm.weight"])}, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match=f"norm.weight as .*{kind}.* 1 of .*dequantised"):
+        open_model(NAME, tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_precisions_are_taken(tmp_path, state, dtype):
+    save_file({k: v.to(dtype) for k, v in state.items()}, tmp_path / "w.safetensors")
+    assert same(open_model(NAME, tmp_path / "w.safetensors"), {k: v.to(dtype).float() for k, v in state.items()})
+
+
+@pytest.mark.parametrize("shape", [(10**7, 64), (10**12, 64), (0, 64), (7,), (), (7, 64, 1)], ids=str)
+def test_a_head_that_is_no_classifier_is_refused_before_a_model_is_built(tmp_path, state, shape, monkeypatch):
+    monkeypatch.setattr("vitscope.models.open._build", lambda *_: pytest.fail("a model was built"))
+    state["head.weight"] = torch.zeros(()).expand(shape)  # a small file that declares much
+    torch.save(state, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match=r"w.pth: head.weight of shape .* is no classifier"):
+        open_model(NAME, tmp_path / "w.pth")
+
+
+def test_what_has_no_name_in_a_checkpoint_is_no_weight(tmp_path, state):
+    torch.save({3: torch.zeros(2), **state}, tmp_path / "w.pth")
+    assert same(open_model(NAME, tmp_path / "w.pth"), state)
+    torch.save({3: torch.zeros(2)}, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match="holds no tensors"):
+        open_model(NAME, tmp_path / "w.pth")
+
+
+@pytest.mark.parametrize("error", [TypeError, IndexError, KeyError, AttributeError])
+def test_whatever_torch_stumbles_over_is_a_damaged_file(tmp_path, state, error, monkeypatch):
+    def stumble(*_, **__):
+        raise error("somewhere")
+
+    torch.save(state, tmp_path / "w.pth")
+    monkeypatch.setattr(torch, "load", stumble)
+    with pytest.raises(WeightsError, match=r"cannot be read as a checkpoint .*somewhere"):
+        open_model(NAME, tmp_path / "w.pth")
+
+
 def test_an_unknown_model_suggests_near_names():
     with pytest.raises(VitscopeError, match="Did you mean vit_tiny_patch16_224"):
         open_model("vit_tiny_patch16_244", "random")

@@ -47,6 +47,13 @@ def test_another_size_of_picture_resizes_the_positions_and_nothing_else(tiny: Ti
     assert all(torch.equal(state[key], expected[key]) for key in expected if key != "pos_embed")
 
 
+def test_integers_are_refused_before_they_are_resampled(tiny: Tiny, tmp_path: Path) -> None:
+    state = open_model("vit_tiny_patch16_224", "random", num_classes=4, **MODEL).module.state_dict()
+    torch.save({**state, "pos_embed": (100 * state["pos_embed"]).to(torch.int8)}, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match=r"pos_embed as torch\.int8"):
+        started(tiny(weights=tmp_path / "w.pth"), img_size=24)
+
+
 def test_other_classes_get_a_new_head_and_it_says_so(tiny: Tiny, trained: Path) -> None:
     expected = open_model(trained).module.state_dict()
     state, changes = started(tiny(weights=trained), num_classes=7)

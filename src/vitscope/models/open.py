@@ -84,7 +84,7 @@ def _from_name(
         source["weights"] = f"random, seed {seed}"
     else:
         state, entry = read_weights(weights, use_ema)
-        classes = count_classes(state)
+        classes = count_classes(state, str(weights))
         if "num_classes" in options and classes not in (None, options["num_classes"]):
             raise WeightsError(
                 f"num_classes={options['num_classes']} was asked for, but {weights} has {classes} classes."

@@ -20,6 +20,8 @@ from vitscope.errors import NumericalError, WeightsError
 _ENTRIES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model", "model_state_dict", "module")
 _PREFIXES = ("_orig_mod.", "module.", "model.")
 _HEADS = ("head", "head_dist")
+_PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_MOST_CLASSES = 1_000_000  # of a head that is built because a file declares it; the largest published has 30,000
 
 
 def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tensor], str]:
@@ -34,20 +36,19 @@ def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tens
     if path.stat().st_size == 0:
         raise WeightsError(f"{path} is empty (0 bytes).")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         try:
             content: Any = load_file(path, device="cpu")
-        except SafetensorError as error:
-            raise WeightsError(f"{path} is not a readable safetensors file ({error}).") from error
+        except Exception as error:  # SafetensorError, OSError, or KeyError for a type that torch does not have
+            raise WeightsError(f"{path} is not a readable safetensors file ({_first_line(error)}).") from error
     else:
         try:
             with torch.serialization.safe_globals([argparse.Namespace]):
                 content = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise WeightsError(_refusal(path, str(error))) from None  # torch's own words advise to run its code
-        except (RuntimeError, EOFError, OSError, ValueError) as error:
+        except Exception as error:  # a damaged file fails anywhere in torch's reader
             raise WeightsError(f"{path} cannot be read as a checkpoint ({_first_line(error)}).") from error
     state, entry = _find_state(content, use_ema)
     if not state:
@@ -79,8 +80,12 @@ def _find_state(content: Any, use_ema: bool) -> tuple[dict[str, Tensor], str]:
         if isinstance(inner, Mapping) and any(isinstance(v, Tensor) and v.ndim for v in inner.values()):
             if "ema" in entry and not use_ema:
                 continue
-            return {k: v for k, v in inner.items() if isinstance(v, Tensor)}, entry
-    return {k: v for k, v in content.items() if isinstance(v, Tensor)}, ""
+            return _tensors(inner), entry
+    return _tensors(content), ""
+
+
+def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
+    return {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
 
 
 def _strip(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -97,17 +102,46 @@ def _strip(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return state
 
 
-def count_classes(state: Mapping[str, Tensor]) -> int | None:
+def count_classes(state: Mapping[str, Tensor], where: str = "The checkpoint") -> int | None:
     """Rows of the classifier in a state dict; None where there is no classifier."""
     for head in _HEADS:
-        if f"{head}.weight" in state and state[f"{head}.weight"].ndim:
-            return state[f"{head}.weight"].shape[0]
+        weight = state.get(f"{head}.weight")
+        if weight is None:
+            continue
+        if weight.ndim != 2 or not 0 < weight.shape[0] <= _MOST_CLASSES:
+            raise WeightsError(
+                f"{where}: {head}.weight of shape {tuple(weight.shape)} is no classifier. Expected (classes, width) "
+                f"with 1 to {_MOST_CLASSES:,} classes, or no {head}.weight at all."
+            )
+        return weight.shape[0]
     return None
+
+
+def check_types(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
+    """Refuse weights whose numbers are not those of the model: torch would copy integers, and drop imaginary parts."""
+    wrong = [key for key in sorted(own.keys() & state.keys()) if not _is_plain(state[key], own[key])]
+    if wrong:
+        first = state[wrong[0]]
+        dense = first.layout is torch.strided and not first.is_meta
+        raise WeightsError(
+            f"{where} holds {wrong[0]} as {first.dtype if dense else 'something else than a dense array'}, and so "
+            f"{len(wrong):,} of {len(state):,} tensors: expected float32, float64, float16 or bfloat16. Quantised "
+            "weights mean nothing without their scales, and a ViT has no complex ones: give the dequantised weights."
+        )
+
+
+def _is_plain(value: Tensor, own: Tensor) -> bool:
+    if value.is_quantized or value.is_meta or value.layout is not torch.strided:
+        return False
+    if own.is_floating_point():
+        return value.dtype in _PRECISIONS
+    return not value.is_floating_point() and not value.is_complex()  # a buffer of counts or positions
 
 
 def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
     """Copy weights into a model of the same architecture; list every difference otherwise."""
     own = module.state_dict()
+    check_types(own, state, where)
     missing = sorted(own.keys() - state.keys())
     unexpected = sorted(state.keys() - own.keys())
     shapes = [

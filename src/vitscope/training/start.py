@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vitscope.attention import convert_from_description, describe_attention
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
-from vitscope.models.weights import check_finite, load_into, read_weights, sha256
+from vitscope.models.weights import check_finite, check_types, count_classes, load_into, read_weights, sha256
 
 if TYPE_CHECKING:
     from vitscope.training.options import TrainOptions
@@ -32,6 +32,7 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any]) -> Model:
     state, origin, preprocess = _read(options)
     build = partial(open_model, options.model, "random", seed=options.seed, **settings)
     model = build()
+    check_types(model.module.state_dict(), state, str(options.weights))  # before anything is resampled
     fitted, changes = fit(state, model.module)
     if not options.attention or _fits(fitted, model.module):
         load_into(model.module, fitted, str(options.weights))
@@ -87,7 +88,7 @@ def fit(state: Mapping[str, Tensor], module: Any) -> tuple[dict[str, Tensor], li
         changes.append(f"{before} input channels made {after}")
     heads = [key for key in own if key.startswith(_HEADS)]
     if any(key not in fitted or fitted[key].shape != own[key].shape for key in heads):
-        classes = fitted["head.weight"].shape[0] if "head.weight" in fitted else 0
+        classes = count_classes(fitted) or 0
         fitted = {k: v for k, v in fitted.items() if not k.startswith(_HEADS)} | {key: own[key] for key in heads}
         changes.append(f"new head: the weights have {classes} classes, the data {own['head.weight'].shape[0]}")
     return fitted, changes
