@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from vitscope.errors import VitscopeError
 from vitscope.runs.config import dump_yaml
 from vitscope.training import TrainOptions
 from vitscope.training.augment import AUGMENTATIONS
-from vitscope.training.options import _CHOICES
+from vitscope.training.options import Augment
 
 
 def test_options_survive_the_way_through_yaml() -> None:
@@ -32,7 +34,7 @@ def test_the_rate_follows_the_batch_where_that_is_asked_for() -> None:
 
 
 def test_every_offered_augmentation_exists() -> None:
-    assert set(_CHOICES["augment"]) == set(AUGMENTATIONS)
+    assert set(get_args(Augment)) == set(AUGMENTATIONS)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,11 @@ def test_every_offered_augmentation_exists() -> None:
         ({"schedule": "plateau"}, "cosine"),
         ({"mixed_precision": "fp8"}, "bf16"),
         ({"probe_splits": ("val",)}, "'val'"),
+        ({"epochs": "many"}, "epochs: expected a whole number, not 'many'"),
+        ({"lr": [1e-3]}, "lr: expected a number"),
+        ({"probe": None}, "probe: expected a list of text"),
+        ({"model": 3}, "model: expected text"),
+        ({"model_options": [1]}, "model_options: expected key: value lines"),
     ],
 )
 def test_a_senseless_value_is_named(changes: dict, words: str) -> None:

@@ -22,6 +22,7 @@ from vitscope.analyses.ranks import Ranks, local_device
 from vitscope.analyses.selection import Wanted, choose_analyses, class_remark, start_analyses
 from vitscope.analyses.share import Share, check_world, share_size
 from vitscope.errors import VitscopeError
+from vitscope.options import check_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,6 +50,7 @@ class EngineOptions:
     command: str | Sequence[str] | None = None  # how the user called it, for environment.json
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name, least in (("batch_size", 1), ("workers", 0), ("gallery", 0), ("save_every", 0)):
             if getattr(self, name) < least:
                 raise VitscopeError(f"{name} must be at least {least}, not {getattr(self, name)}.")

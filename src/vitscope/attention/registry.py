@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import import_class
+from vitscope.registry import check_types, import_class
 
 if TYPE_CHECKING:
     from vitscope.attention.module import AttentionModule
@@ -65,6 +65,7 @@ def build_options(cls: type[AttentionModule], given: Mapping[str, Any]) -> Any:
                 f"Attention {cls.name!r} has no option {key!r}.{suggest(key, known)} "
                 f"It takes: {', '.join(known) or 'none'}."
             )
+    check_types(values, cls.Options, "attention", cls.name)
     return cls.Options(**values)
 
 

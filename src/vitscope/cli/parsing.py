@@ -64,17 +64,12 @@ def named(metavar: str) -> Any:
 
 def key_values(words: Sequence[str]) -> dict[str, Any]:
     """['save.shard_mb=64'] -> {'save.shard_mb': 64}. Values are YAML: 4, 0.5, true, null, [1, 2] mean what they say."""
-    import yaml
-
     values: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not (equals and key.strip()):
             raise VitscopeError(f"Expected NAME=VALUE, such as save.dtype=float16, not {word!r}.")
-        try:
-            values[key.strip()] = read_value(value)
-        except yaml.YAMLError as error:
-            raise VitscopeError(f"{word}: the value cannot be read ({' '.join(str(error).split())}).") from error
+        values[key.strip()] = read_value(value)
     return values
 
 

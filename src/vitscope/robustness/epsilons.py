@@ -76,6 +76,8 @@ def _common_step(first: str, last: str) -> Fraction | None:
 
 def _number(word: str) -> Fraction:
     try:
+        if re.search(r"e[-+]?\d{3}", word.lower()):  # Fraction("1e999999999") would write out a billion digits
+            raise ValueError
         top, _, bottom = word.partition("/")
         value = Fraction(top.strip()) / (Fraction(bottom.strip()) if bottom else 1)
     except (ValueError, ZeroDivisionError) as error:

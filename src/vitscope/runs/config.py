@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vitscope.errors import RunError
+from vitscope.errors import RunError, VitscopeError
+from vitscope.options import read_yaml
 
 ABSENT = "(absent)"
 
@@ -46,14 +47,12 @@ def dump_yaml(config: Mapping[str, Any]) -> str:
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    import yaml
-
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"Cannot read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is not valid YAML: {error}") from error
+        config = read_yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
+        raise RunError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+    except VitscopeError as error:
+        raise RunError(str(error)) from error
     if not isinstance(config, dict):
         raise RunError(f"{path} should hold `key: value` lines, but holds {type(config).__name__}.")
     return config

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitscope.errors import VitscopeError, suggest
+from vitscope.options import check_fields
 
 if TYPE_CHECKING:
     from vitscope.analyses.selection import Wanted
@@ -63,12 +64,7 @@ class AnalyzeOptions:
             words = [self.only] if isinstance(self.only, str) else self.only
             names = tuple(name.strip() for word in words for name in str(word).split(",") if name.strip())
             object.__setattr__(self, "only", names)
-        for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            if isinstance(value, Sequence) and not isinstance(value, str):
-                object.__setattr__(self, name, value := tuple(value))  # YAML has lists
-            if not _fits(value, kind):
-                raise VitscopeError(f"{name}: expected {_readable(kind)}, not {value!r}.")
+        check_fields(self)
         if self.weights and len(self.weights) != len(self.models):
             raise VitscopeError(
                 f"{len(self.weights)} weights for {len(self.models)} models: give one per model, in the same order, "
@@ -210,28 +206,3 @@ def place_of(path: str | None, directory: Path | None) -> str | None:
     from vitscope.data.registry import find_dataset
 
     return path if find_dataset(path) else str(directory / path)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Is a value from YAML of the type that an option has?"""
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_fits(v, inner[0]) for v in value)
-    if origin is Mapping:
-        return isinstance(value, Mapping)
-    if inner:  # a union
-        return any(_fits(value, k) for k in inner)
-    if kind is float:
-        return type(value) in (int, float)
-    return type(value) is kind if kind in (int, bool) else isinstance(value, kind)
-
-
-def _readable(kind: Any) -> str:
-    """`tuple[str, ...] | None` -> 'a list of text or nothing'."""
-    if get_origin(kind) is tuple:
-        return f"a list of {_readable(get_args(kind)[0])}"
-    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "nothing"}
-    if kind in names:
-        return names[kind]
-    inner = get_args(kind)
-    return " or ".join(map(_readable, inner)) if inner and get_origin(kind) is not Mapping else "key: value lines"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import NumericalError, RunError
+from vitscope.options import check_finite
 from vitscope.runs.config import difference, dump_yaml, load_yaml, plain
 from vitscope.runs.environment import describe_environment
 from vitscope.runs.files import atomic_write, explain, make_folder, remove_leftovers
@@ -60,6 +61,7 @@ class Run:
         writes nothing and gives them the paths.
         """
         path, resolved = Path(path), dict(plain(config))
+        check_finite(resolved, "config")
         make_folder(path)
         if not lock:
             return cls(path, resolved, writable=True)

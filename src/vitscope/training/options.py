@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from vitscope.errors import VitscopeError, suggest
+from vitscope.options import check_fields
 
 Augment = Literal["none", "digits", "flip", "crop", "resized"]
 Loss = Literal["cross_entropy", "binary", "asymmetric"]
@@ -103,18 +104,17 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         for name in ("probe", "probe_splits", "track"):
-            # lists come from YAML, and 'accuracy,attention' is two words
-            words = tuple(part for word in getattr(self, name) for part in word.split(",") if part)
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else value)
+        check_fields(self)
+        for name in ("probe", "probe_splits", "track"):  # 'accuracy,attention' is two words
+            words = tuple(part.strip() for word in getattr(self, name) for part in word.split(",") if part.strip())
             object.__setattr__(self, name, words)
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:  # NaN is in no range
+            if value is not None and not low <= value <= high:
                 expected = f"at least {low}" if high == float("inf") else f"between {low} and {high}"
                 raise VitscopeError(f"{name}={value} makes no training: expected {expected}.")
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                value = str(getattr(self, name))
-                raise VitscopeError(f"There is no {name} {value!r}.{suggest(value, known)} Known: {', '.join(known)}.")
         _check_together(self)
         for split in self.probe_splits:
             if split not in ("train", "test"):
@@ -198,13 +198,3 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("checkpoint_steps", 0, _INFINITY),
     ("workers", 0, _INFINITY),
 )
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "augment": get_args(Augment),
-    "mixed_precision": get_args(Precision),
-    "schedule": get_args(Schedule),
-    "device": ("auto", "cpu"),
-    "loss": get_args(Loss),
-    "distillation": get_args(Distillation),
-    "preprocess": ("whole", "model"),
-    "dtype": ("float32", "float64"),
-}

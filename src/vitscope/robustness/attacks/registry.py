@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -139,16 +140,18 @@ def import_extra(package: str, attack: str) -> Any:
 def at_least(attack: Attack, **least: float) -> None:
     """`at_least(self, steps=1)`: refuse smaller values of these options."""
     for name, bound in least.items():
-        if getattr(attack, name) < bound:
-            raise VitscopeError(f"{attack.name}: {name} must be at least {bound}, not {getattr(attack, name)}.")
+        if not bound <= getattr(attack, name) < math.inf:  # NaN is in no range
+            raise VitscopeError(
+                f"{attack.name}: {name} must be at least {bound} and finite, not {getattr(attack, name)}."
+            )
 
 
 def positive(attack: Attack, *names: str) -> None:
     """`positive(self, "step")`: refuse zero and less; None stands for a default."""
     for name in names:
         value = getattr(attack, name)
-        if value is not None and not value > 0:
-            raise VitscopeError(f"{attack.name}: {name} must be above 0, not {value}.")
+        if value is not None and not 0 < value < math.inf:
+            raise VitscopeError(f"{attack.name}: {name} must be above 0 and finite, not {value}.")
 
 
 def repeated(attempts: int, target: Target, task: Task, attempt: Callable[[Task, int], Tensor]) -> Tensor:

@@ -1,0 +1,99 @@
+"""What people write as options: YAML, read in one place; values of the right kind; numbers that are numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from vitscope.errors import VitscopeError, suggest
+
+MOST_VALUES, DEEPEST = 100_000, 50  # of YAML: a few lines with aliases can stand for billions of values
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """Plain values from YAML, whose keys are words. `where` begins the error."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except RecursionError:
+        raise VitscopeError(f"{where} cannot be read: it is nested deeper than {DEEPEST} levels.") from None
+    except Exception as error:  # beside YAMLError, PyYAML lets pass what int(), date() and others raise
+        reason = " ".join(str(error).split())
+        raise VitscopeError(f"{where} cannot be read: it is not valid YAML ({reason}).") from error
+    for count, (key, depth) in enumerate(_keys(value)):
+        if not isinstance(key, str):
+            raise VitscopeError(f"{where}: the key {key!r} is no word. If it is meant as one, put it in quotes.")
+        if depth > DEEPEST:
+            raise VitscopeError(f"{where} cannot be read: it is nested deeper than {DEEPEST} levels.")
+        if count > MOST_VALUES:
+            raise VitscopeError(f"{where} cannot be read: it holds more than {MOST_VALUES:,} values.")
+    return value
+
+
+def _keys(value: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
+    """Every key of nested mappings with its depth; other values come as ''."""
+    yield "", depth
+    if depth > DEEPEST or not isinstance(value, Mapping | Sequence | set) or isinstance(value, str | bytes):
+        return
+    for key, inner in value.items() if isinstance(value, Mapping) else (("", item) for item in value):
+        yield key, depth
+        yield from _keys(inner, depth + 1)
+
+
+def check_finite(value: Any, name: str) -> None:
+    """Raise at NaN and infinity, also in lists and mappings: no option means them, and `x < least` misses NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise VitscopeError(f"{name}={value}: expected a finite number.")
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_finite(inner, f"{name}.{key}")
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            check_finite(inner, name)
+
+
+def check_fields(options: Any) -> None:
+    """Raise at the first field of a frozen dataclass whose value is not of its type. Lists become tuples."""
+    for name, kind in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        if isinstance(value, list) and any(get_origin(k) is tuple for k in (kind, *get_args(kind))):
+            object.__setattr__(options, name, value := tuple(value))  # YAML has lists
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            known = list(map(str, get_args(kind)))
+            raise VitscopeError(
+                f"There is no {name} {str(value)!r}.{suggest(str(value), known)} Known: {', '.join(known)}."
+            )
+        if not fits(value, kind):
+            raise VitscopeError(f"{name}: expected {readable(kind)}, not {value!r}.")
+        check_finite(value, name)
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Is a value of the type that an option has? Whole numbers are numbers, too; flags are not."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        return isinstance(value, tuple) and all(fits(v, inner[0]) for v in value)
+    if origin in (Mapping, Sequence):
+        return isinstance(value, origin)
+    if inner:  # a union
+        return any(fits(value, k) for k in inner)
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return kind is Any or isinstance(value, kind)
+
+
+def readable(kind: Any) -> str:
+    """`tuple[str, ...] | None` -> 'a list of text or nothing'."""
+    if get_origin(kind) is tuple:
+        return f"a list of {readable(get_args(kind)[0])}"
+    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "nothing"}
+    if kind in names:
+        return names[kind]
+    inner = [k for k in get_args(kind) if k is not Path]
+    return " or ".join(map(readable, inner)) if inner and get_origin(kind) is not Mapping else "key: value lines"
