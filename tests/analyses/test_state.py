@@ -76,3 +76,16 @@ def test_sums_of_another_version_of_an_analysis_are_refused(tmp_path):
     for other in (Sums(x=torch.ones(4)), Sums(y=torch.ones(3)), Sums(x=torch.ones(3, dtype=torch.int64)), Sums()):
         with pytest.raises(RunError, match=r"sums\.of\.something"):
             restore_sums(state, [other])
+
+
+def test_sums_come_back_as_copies_in_the_order_of_the_analysis(tmp_path):
+    """A file orders its tensors in its own way (block10 before block2) and lets them begin at any byte."""
+    names = ["odd", *(f"block{i}" for i in range(12))]
+    saved = {name: torch.full((3,), float(i), dtype=torch.float64) for i, name in enumerate(names)}
+    save_state(tmp_path, 0, State(world=1), [Sums(**saved)])
+    fresh = Sums(**{name: torch.zeros_like(value) for name, value in saved.items()})
+    own = {name: value.data_ptr() for name, value in fresh.sums.items()}
+    restore_sums(load_state(tmp_path, 0), [fresh])
+    assert list(fresh.sums) == names
+    assert all(torch.equal(fresh.sums[name], saved[name]) for name in names)
+    assert {name: value.data_ptr() for name, value in fresh.sums.items()} == own

@@ -28,7 +28,7 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share:
     for state in states[1:]:
         for analysis in analyses:
             other = copy.copy(analysis)
-            other.sums = {key: value.clone() for key, value in analysis.sums.items()}  # shapes to be checked against
+            other.sums = {key: value.clone() for key, value in analysis.sums.items()}  # to be filled
             restore_sums(state, [other])
             analysis.merge(other)
     images, skipped = sum(s.images for s in states), sum(s.skipped for s in states)

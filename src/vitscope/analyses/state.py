@@ -67,7 +67,11 @@ def load_state(folder: Path, rank: int) -> State | None:
 
 
 def restore_sums(state: State, analyses: Sequence[Analysis]) -> None:
-    """Put saved sums into analyses that were started for the same model."""
+    """Put saved sums into analyses that were started for the same model.
+
+    The numbers are copied into the analysis's own tensors. A file has another order than the analysis, which its tables
+    may follow; and its tensors may begin at any byte, which changes the last digit of what is computed with them.
+    """
     for analysis in analyses:
         prefix = analysis.name + SEPARATOR
         saved = {key.removeprefix(prefix): value for key, value in state.sums.items() if key.startswith(prefix)}
@@ -77,4 +81,5 @@ def restore_sums(state: State, analyses: Sequence[Analysis]) -> None:
                 f"The saved sums of analysis {analysis.name!r} do not fit this version of it "
                 f"(saved: {sorted(saved)}; expected: {sorted(fresh)}). Start again with --overwrite."
             )
-        analysis.sums = saved
+        for key, value in analysis.sums.items():
+            value.copy_(saved[key])

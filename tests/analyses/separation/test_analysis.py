@@ -121,6 +121,10 @@ def test_every_row_equals_the_definition_on_the_activations(model, digits):
         else:
             assert table.loc[key, "fuzziness"] == pytest.approx(by_pseudo_inverse(x, batch.labels, "class"), rel=1e-5)
     assert (table["images"] == 200).all()
+    before, summary = analysis.tables(), analysis.summary()
+    analysis.sums = dict(sorted(analysis.sums.items(), reverse=True))  # as a file or a merge may order them
+    assert all(analysis.tables()[name].equals(found) for name, found in before.items())
+    assert analysis.summary() == summary
 
 
 def test_pixels_are_measured_once_per_dataset(model, digits, monkeypatch):

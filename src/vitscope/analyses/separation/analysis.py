@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -105,14 +105,17 @@ class Separation(Analysis):
                 "narrower model, or data with fewer classes."
             )
         self.sums = {"counts": zeros(k, dtype=torch.int64)}
-        for place in ["embedding", *(f"block{i}" for i in range(layout.blocks))]:
-            for token in self._tokens:
-                self._allocate(f"{place}.{token}", k, layout.width)
-        self._allocate("logits", k, k)
+        for name, point, _, _ in self._places():
+            d = k if point == "logits" else layout.width
+            self.sums |= {f"{name}:sum": zeros(k, d), f"{name}:square": zeros(d, d)}
 
-    def _allocate(self, name: str, k: int, d: int) -> None:
-        self.sums[f"{name}:sum"] = zeros(k, d)
-        self.sums[f"{name}:square"] = zeros(d, d)
+    def _places(self) -> Iterator[tuple[str, str, str, int]]:
+        """(name of its sums, point, token, layer) of all that is measured in the model, first layer to last."""
+        for layer in range(self._blocks + 1):
+            for token in self._tokens:
+                name = f"block{layer - 1}" if layer else "embedding"
+                yield f"{name}.{token}", "block" if layer else "embedding", token, layer
+        yield "logits", "logits", "", self._blocks + 1
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         for name, value in points.items():  # (B, N, C)
@@ -145,16 +148,9 @@ class Separation(Analysis):
         rows = []
         if self._pixel_fuzziness is not None:
             rows.append(("pixels", "", 0, self._pixel_fuzziness))
-        for key in self.sums:
-            name, _, kind = key.partition(":")
-            if kind == "sum":
-                place, _, token = name.partition(".")
-                layer = {"embedding": 0, "logits": self._blocks + 1}.get(place)
-                layer = int(place.removeprefix("block")) + 1 if layer is None else layer
-                value = fuzziness_from_moments(
-                    counts, self._weights, self.sums[f"{name}:sum"], self.sums[f"{name}:square"]
-                )
-                rows.append((place.rstrip("0123456789"), token, layer, value))
+        for name, point, token, layer in self._places():
+            moments = self.sums[f"{name}:sum"], self.sums[f"{name}:square"]
+            rows.append((point, token, layer, fuzziness_from_moments(counts, self._weights, *moments)))
         table = pd.DataFrame(rows, columns=["point", "token", "layer", "fuzziness"])
         table["defined"] = table["fuzziness"].notna()  # constant features or coinciding class means have no D
         table["images"] = int(counts.sum())
