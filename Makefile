@@ -7,7 +7,7 @@ PYTEST ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench format constraints clean
+.PHONY: help demo test lint bench format catalog constraints clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -17,6 +17,7 @@ help:
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        run every benchmark, one after another"
 	@echo "make format       let ruff rewrite the code in the house style"
+	@echo "make catalog      examine the models of the installed timm: the table behind 'vitscope models'"
 	@echo "make constraints  write the versions installed in $(VENV) to constraints.txt"
 	@echo "make clean        remove $(VENV), caches and build folders (not your runs)"
 	@echo "PYTHON=python3.12 chooses the interpreter, VENV=folder the environment."
@@ -39,6 +40,10 @@ bench: $(VENV)/.ready-test
 format: $(VENV)/.ready-lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# After a new timm in constraints.txt and after a new family of models. The tests compare the table with timm.
+catalog: $(VENV)/.ready-test
+	$(BIN)/python -m vitscope.models.examine
 
 constraints: $(VENV)/.ready-test $(VENV)/.ready-lint
 	$(BIN)/python -m pip freeze --exclude vitscope > constraints.txt

@@ -96,15 +96,27 @@ def test_after_ctrl_c_a_message_of_the_run_comes_before_the_general_one(monkeypa
 
 
 def begin(*words: str, **options) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "vitscope", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+# a command that is still at it when the signal comes
+WAITING = """
+import time
+import vitscope.models
+from vitscope.cli import main
+
+vitscope.models.iter_models = lambda pattern: (print("begun", flush=True), time.sleep(60))
+main(["models"])
+"""
 
 
 def test_a_real_interrupt_signal_leaves_no_traceback():
     # a shell starts background jobs with Ctrl-C ignored; whoever runs the tests so must not change what is tested
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with begin("models", preexec_fn=heed) as process:
-        process.stdout.readline()  # the list has begun
+    with begin("-c", WAITING, preexec_fn=heed) as process:
+        assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
         err = process.stderr.read()
         process.stdout.close()
@@ -113,7 +125,7 @@ def test_a_real_interrupt_signal_leaves_no_traceback():
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    with begin("models", "test_vit") as process:
+    with begin("-m", "vitscope", "models", "test_vit") as process:
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (0, "")

@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vitscope.models.catalog import ModelRow, candidate_names, describe, iter_models, list_models
+    from vitscope.models.catalog import ModelRow, candidate_names, iter_models, list_models
+    from vitscope.models.examine import describe
     from vitscope.models.layout import Layout
     from vitscope.models.model import Model
     from vitscope.models.open import open_model
@@ -21,7 +22,7 @@ _HOME = {
     "ModelRow": "catalog",
     "Preprocess": "preprocessing",
     "candidate_names": "catalog",
-    "describe": "catalog",
+    "describe": "examine",
     "iter_models": "catalog",
     "list_models": "catalog",
     "open_model": "open",

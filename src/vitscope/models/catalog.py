@@ -1,25 +1,20 @@
-"""What can be opened, and what each model can do: every name, examined without allocating its weights."""
+"""What can be opened, and what each model can do: a table per version of timm, read without importing timm or torch."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields
+from importlib import metadata
+from pathlib import Path
 
-import torch
+from vitscope import __version__
+from vitscope.errors import VitscopeError
 
-from vitscope.errors import UnsupportedModelError
-from vitscope.models.class_space import why_no_class_space
-from vitscope.models.creation import OWN, create
-from vitscope.models.families import check_model
-from vitscope.models.layout import derive_layout, input_size
-
-# timm files that hold transformers over image tokens; the rest of the zoo (convolutional, hierarchical) is not listed.
-_FILES = (
-    "beit", "cait", "deepseek_vit", "deit", "eva", "gemma4_vit", "hiera", "hieradet_sam2", "mvitv2", "naflexvit",
-    "qwen3_vit", "swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "vision_transformer",
-    "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam", "vitamin", "xcit",
-)  # fmt: skip
+SHIPPED = Path(__file__).with_name("catalog.json")  # of the timm that constraints.txt names; `make catalog` writes it
 
 
 @dataclass(frozen=True)
@@ -39,52 +34,71 @@ class ModelRow:
     remark: str = ""  # why it is refused, or why there is no class space
 
 
-def describe(name: str) -> ModelRow:
-    """Build a model on the meta device (no memory, no weights) and read off what it is."""
-    import timm
+def list_models(pattern: str = "", supported: bool = True) -> list[ModelRow]:
+    """Rows for every matching name; `supported=False` includes the refused ones with their reason."""
+    return [row for row in iter_models(pattern) if row.supported or not supported]
 
-    tags = len(timm.list_pretrained(f"{name.split('.')[0]}.*"))
-    try:
-        with torch.device("meta"):
-            module = create(name)
-        family = check_model(module)
-    except UnsupportedModelError as error:
-        return ModelRow(name, supported=False, pretrained=tags, remark=str(error))
-    except Exception as error:  # a model that timm itself cannot build on meta is reported, not fatal to the list
-        return ModelRow(name, supported=False, pretrained=tags, remark=f"timm cannot build it: {error}")
-    layout, reason = derive_layout(module), why_no_class_space(module, name)
-    return ModelRow(
-        name=name,
-        supported=True,
-        family=family,
-        input="x".join(map(str, input_size(module))),
-        blocks=layout.blocks,
-        heads=layout.heads,
-        width=layout.width,
-        tokens=f"{layout.class_tokens}+{layout.register_tokens}+{layout.image_tokens}",
-        pretrained=tags,
-        class_space=reason is None,
-        remark=f"no class space: {reason}" if reason else "",
-    )
+
+def iter_models(pattern: str = "") -> Iterator[ModelRow]:
+    """Rows of the names that contain `pattern` or match it as a glob."""
+    rows = read_table()
+    for row in _examine_once() if rows is None else rows:
+        if pattern in row.name or fnmatch.fnmatchcase(row.name, pattern):
+            yield row
 
 
 def candidate_names(pattern: str = "") -> list[str]:
     """Names of transformers that contain `pattern` or match it as a glob."""
-    import timm
-    from timm.models import list_modules
-
-    files = set(list_modules())
-    names = [*OWN, *sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))]
-    if not pattern:
-        return names
-    return [n for n in names if pattern in n or fnmatch.fnmatchcase(n, pattern)]
+    return [row.name for row in iter_models(pattern)]
 
 
-def iter_models(pattern: str = "") -> Iterator[ModelRow]:
-    for name in candidate_names(pattern):
-        yield describe(name)
+def read_table() -> list[ModelRow] | None:
+    """The rows for the installed timm, from the package or the user's cache; None where they are still to be made."""
+    version = timm_version()
+    for file in (SHIPPED, cache_file(version)):
+        with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):  # absent, damaged: made again
+            table = json.loads(file.read_text(encoding="utf-8"))
+            if table["timm"] == version:
+                return [_row(values) for values in table["rows"]]
+    return None
 
 
-def list_models(pattern: str = "", supported: bool = True) -> list[ModelRow]:
-    """Rows for every matching name; `supported=False` includes the refused ones with their reason."""
-    return [row for row in iter_models(pattern) if row.supported or not supported]
+def as_text(rows: Iterable[ModelRow], version: str) -> str:
+    """A table as JSON with one row per line, so that a difference between two versions can be read."""
+    lines = ",\n".join(json.dumps(astuple(row), ensure_ascii=False) for row in rows)
+    columns = json.dumps([field.name for field in fields(ModelRow)])
+    return f'{{"timm": {json.dumps(version)}, "columns": {columns}, "rows": [\n{lines}\n]}}\n'
+
+
+def timm_version() -> str:
+    try:
+        return metadata.version("timm")
+    except metadata.PackageNotFoundError:  # a checkout of timm on the path, which pip never saw
+        import timm
+
+        return timm.__version__
+
+
+def cache_file(version: str) -> Path:
+    """Where the table of another timm is kept. What opens depends on vitscope's version, too."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "vitscope"
+    return folder / f"models-vitscope-{__version__}-timm-{version}.json"
+
+
+def _examine_once() -> list[ModelRow]:
+    """Examine every model of the installed timm, and keep the table for the next time where that is possible."""
+    from vitscope.models.examine import examine_all
+    from vitscope.runs.files import atomic_write
+
+    version = timm_version()
+    file = cache_file(version)
+    rows = examine_all(f"The models of timm {version} are examined once; {file} keeps the table.")
+    with suppress(VitscopeError):  # a cache that cannot be written costs time, nothing else
+        atomic_write(file, as_text(rows, version))
+    return rows
+
+
+def _row(values: list[object]) -> ModelRow:
+    if [type(value).__name__ for value in values] != [field.type for field in fields(ModelRow)]:
+        raise ValueError(f"not a row of the table of models: {values}")
+    return ModelRow(*values)  # type: ignore[arg-type]

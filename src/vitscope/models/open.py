@@ -232,8 +232,12 @@ def _pretrained(name: str, options: dict[str, Any]) -> Any:
 
 def _check_supported(name: str) -> None:
     """Refuse an unsupported family before anything is downloaded."""
-    from vitscope.models.catalog import describe
+    from vitscope.models.catalog import read_table
+    from vitscope.models.examine import describe
 
-    row = describe(name)
+    architecture = name.partition(".")[0]
+    if any(row.name == architecture and row.supported for row in read_table() or ()):
+        return
+    row = describe(name)  # also where the table refuses: a family added since then opens
     if not row.supported:
         raise UnsupportedModelError(f"{name} is not supported: {row.remark}")
