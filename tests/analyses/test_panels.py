@@ -75,6 +75,24 @@ def _style():
         yield
 
 
+def test_two_classes_of_one_name_are_two_lines_told_apart_by_their_numbers():
+    run = accuracy_run()
+    run.tables["accuracy_per_class"] = pd.DataFrame(
+        {
+            "label": [3, 5, 7],
+            "class_name": ["crane", "dog", "crane"],
+            "n": [50, 48, 20],
+            "top1": [90.0, 70.0, 40.0],
+            "top1_low": [80.0, 60.0, 30.0],
+            "top1_high": [95.0, 80.0, 60.0],
+        }
+    )
+    figure = accuracy_panel({"a": run, "b": run}).figures["accuracy_per_class"]
+    ax = figure.axes[0]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["crane (7)", "dog", "crane (3)"]
+    assert [line.get_xdata().tolist() for line in ax.get_lines()] == [[40.0, 70.0, 90.0]] * 2
+
+
 def test_without_their_tables_there_are_no_panels():
     empty = {"a": FakeRun(tables={}, config={})}
     assert accuracy_panel(empty) is None

@@ -214,6 +214,16 @@ def test_a_file_name_that_is_no_text_is_read_and_shown_as_text(class_folders: Ma
     assert len(data.fingerprint()) == 32
 
 
+def test_a_class_folder_whose_name_is_no_text_is_a_class_shown_as_text(class_folders: Make) -> None:
+    root = class_folders({"a": 1, "b": 2})
+    (root / "b").rename(root / os.fsdecode(b"caf\xe9"))
+    data = load_data(root)
+    assert data.classes == ["a", "caf\ufffd"]
+    assert data.labels == [0, 1, 1]
+    assert data[2].image.size == (48, 40)
+    assert len(data.fingerprint()) == 32
+
+
 def test_a_folder_of_raw_digits_says_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"x")

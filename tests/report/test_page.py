@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
@@ -140,6 +141,16 @@ def test_every_anchor_leads_somewhere_and_no_id_is_there_twice(make_run: MakeRun
     assert len(ids) == len(set(ids))
     anchors = {h[1:] for tag, attrs in page.tags if tag == "a" and (h := attrs.get("href") or "").startswith("#")}
     assert {"top", "per-block", "images", "made"} <= anchors <= set(ids)
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.usefixtures("per_block")
+def test_control_characters_in_names_break_neither_the_page_nor_its_figures(make_run: MakeRun) -> None:
+    runs = [make_run("bell\x07", folder="a", classes=["esc\x1b[31m"] * 10), make_run("other", seed=1)]
+    out = build_report(runs, strict=True)
+    assert not set(re.findall(r"[\x00-\x1f]", out.read_text())) - {"\n", "\t"}
+    (svg,) = (out.parent / "figures").glob("*.svg")
+    assert "bell\N{REPLACEMENT CHARACTER}" in [e.text for e in ET.parse(svg).getroot().iter() if e.text]
 
 
 @pytest.mark.usefixtures("per_block")

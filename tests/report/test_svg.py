@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -65,6 +66,13 @@ def test_inks_become_css_variables_and_alt_text_is_escaped() -> None:
 def test_text_stays_text() -> None:
     root = ET.fromstring(inline_svg(to_svg(_figure("label <1>"), "k"), "k", ""))
     assert "label <1>" in [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+@pytest.mark.parametrize("character", ["\0", "\x07", "\x0b", "\x1b", "\x1f", "\ufffe", "\uffff"], ids=ascii)
+def test_a_label_with_a_control_character_leaves_a_file_that_is_xml(tmp_path: Path, character: str) -> None:
+    svg, _ = save_figure(_figure(f"bell{character}"), tmp_path, "x")
+    assert "bell\N{REPLACEMENT CHARACTER}" in [e.text for e in ET.parse(svg).getroot().iter() if e.text]
 
 
 def test_slugs_are_safe_names() -> None:

@@ -61,6 +61,15 @@ def worth_drawing(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["n"] >= LEAST_PER_CLASS]
 
 
+def by_name(table: pd.DataFrame) -> pd.DataFrame:
+    """Indexed by the classes' names; classes that share one are told apart by their numbers."""
+    doubled = table["class_name"].duplicated(keep=False)
+    if not doubled.any():
+        return table.set_index("class_name")
+    numbered = table["class_name"] + " (" + table["label"].astype(str) + ")"
+    return table.set_index(table["class_name"].where(~doubled, numbered))
+
+
 def draw_calibration(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Accuracy against confidence, one colour per model."""
     from vitscope.report import figures as f
@@ -90,7 +99,7 @@ def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figur
 
     from vitscope.report import figures as f
 
-    drawn = {label: worth_drawing(table).set_index("class_name") for label, table in tables.items()}
+    drawn = {label: by_name(worth_drawing(table)) for label, table in tables.items()}
     means = pd.concat([t["top1"] for t in drawn.values()]).groupby(level=0).mean().sort_values(kind="stable")
     names = list(means.index[:MOST_CLASSES])
     fig, (ax,) = f.new_figure(height=0.55 + 0.17 * len(names) * max(1, len(drawn) ** 0.5))

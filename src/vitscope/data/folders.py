@@ -73,7 +73,7 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
         classes=names,
         class_ids=ids,
         root=root,
-        names=[_printable(row) for row in rows],
+        names=rows,
         holds=split,
         warnings=tuple(dict.fromkeys(problems)),  # a folder may have been looked at twice
         notes=() if folders else (unknown,),
@@ -220,11 +220,6 @@ def _scan(path: str | Path, problems: list[str]) -> Iterable[os.DirEntry[str]]:
     except OSError as error:
         problems.append(f"The folder {path} cannot be listed ({error.strerror}): its images are missing here.")
         return []
-
-
-def _printable(name: str) -> str:
-    """File names may hold bytes that are no text; tables and reports cannot."""
-    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

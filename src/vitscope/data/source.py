@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 from PIL import Image
 
 from vitscope.errors import DataError
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # how Python keeps bytes that are not UTF-8
 
 
 class Indexed(Protocol):
@@ -65,7 +68,12 @@ def as_source(returned: Any, dataset: str) -> Source:
     names = list(returned.names) if returned.names is not None else _names(returned, dataset)
     if len(names) != n:
         raise DataError(f"Dataset {dataset!r} has {n:,} images, but {len(names):,} names.")
-    return replace(returned, labels=labels, classes=classes, names=names)
+    return replace(returned, labels=labels, classes=list(map(_printable, classes)), names=list(map(_printable, names)))
+
+
+def _printable(name: str) -> str:
+    """Names of files and folders may hold bytes that are no text; tables and reports cannot."""
+    return name if name.isascii() else _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", name)
 
 
 def _labels(labels: Sequence[int] | None, n: int, dataset: str) -> list[int]:

@@ -37,6 +37,8 @@ def build_report(
     folder, or in the folder that holds all of them. Figures go to `figures/` of the run, or, of several, beside the
     page. A panel that cannot be drawn is named on the page with the reason; with `strict` its error is raised instead.
     """
+    from vitscope.report.svg import well_formed
+
     labelled = gather(runs)
     page = default_page(labelled.values()) if out is None else Path(out)
     if page.suffix.lower() not in (".html", ".htm"):
@@ -46,7 +48,7 @@ def build_report(
     figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures")
     problems += _further_files(panels)
     for rows, images in BUDGETS:
-        html = _render(labelled, panels, figures, [*failures, *problems], page, rows, images)
+        html = well_formed(_render(labelled, panels, figures, [*failures, *problems], page, rows, images))
         if len(html.encode()) <= LARGEST_PAGE:
             break
     else:

@@ -22,20 +22,30 @@ CSS_VARIABLES = {
     f.ORANGE: "orange", f.SKY: "sky", f.PURPLE: "purple",
 }  # fmt: skip
 _COLOUR = re.compile("|".join(CSS_VARIABLES), re.IGNORECASE)
+# What XML 1.0 cannot hold, not even escaped. Class names, file names and labels of models may.
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 PNG_DPI = 200
 
 
 def to_svg(figure: Figure, salt: str) -> str:
-    """The figure as an SVG element. The same figure gives the same text: no date, ids derived from `salt`."""
+    """The figure as an SVG element, well-formed whatever its labels hold.
+
+    The same figure gives the same text: no date, ids derived from `salt`.
+    """
     import matplotlib as mpl
 
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].rstrip() + "\n"
+    svg = well_formed(svg[svg.index("<svg") :].rstrip() + "\n")
     return re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+
+
+def well_formed(text: str) -> str:
+    """Control characters, which neither a page nor an SVG can hold, become visible."""
+    return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def inline_svg(svg: str, key: str, alt: str) -> Markup:
