@@ -18,6 +18,17 @@ def test_the_printed_attack_passes_its_printed_test(repository):
         _ATTACKS.pop("brightness", None)
 
 
-def test_every_attack_has_its_line(repository):
+def test_every_attack_has_its_row(repository):
     page = (repository / "docs" / "attacks.md").read_text()
-    assert [name for name in list_attacks() if f"| `{name}` |" not in page] == []
+    missing = [name for name in list_attacks() if f"\n| `{name}` |" not in page]
+    assert not missing, (
+        f"docs/attacks.md, section 'The attacks', has no row for {', '.join(missing)}. "
+        f"Add: | `{missing[0]}` | norms | what it does | passes per image and epsilon | options |"
+    )
+
+
+def test_the_printed_row_of_the_printed_attack_fits_the_table(repository):
+    page = (repository / "docs" / "attacks.md").read_text()
+    (row,) = re.findall(r"^    (\| `brightness` \|.*)$", page.partition("## Adding an attack")[2], re.M)
+    (head,) = re.findall(r"^\| name \|.*$", page, re.M)
+    assert row.count("|") == head.count("|")
