@@ -77,6 +77,7 @@ def demo(
     from vitscope.training.side_by_side import train_side_by_side
 
     out = Path(out)
+    digits = load_data(DATA, "test")  # first: where they are missing nothing is begun
     how: dict[str, Any] = {"overwrite": overwrite, "progress": progress}
     settings = {**how, **PROBES, **changes}
     trainings = train_side_by_side(
@@ -84,7 +85,6 @@ def demo(
     )
     # `last`, not `best`: the best epoch was chosen on the very images that the accuracy is measured on
     models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
-    digits = load_data(DATA, "test")
     how |= {"report": False, "command": command}
     analysis = analyze(models[0], digits, ANALYSES, out / "analysis", **how)
     attacks = attack(models, load_data(DATA, "test", images=ATTACKED), out=out / "attacks", **ATTACKS, **how)

@@ -60,6 +60,6 @@ def test_an_unknown_or_missing_tracker_is_an_error_before_anything_is_written(
     with pytest.raises(VitscopeError, match="Did you mean wandb"):
         train(tiny(track=("wandbb",)))
     monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)
-    with pytest.raises(VitscopeError, match="pip install wandb"):
+    with pytest.raises(VitscopeError, match=r"pip install 'vitscope\[track\]'"):
         tracking.check_trackers(("wandb",))
     assert not Path(tiny().out).exists()

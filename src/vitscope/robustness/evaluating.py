@@ -86,10 +86,12 @@ def shifted_data(
     seed: int = 0,
 ) -> ShiftedData:
     """All conditions that are asked for, as one set of pictures."""
+    from vitscope.robustness.corruptions.published import check_installed
     from vitscope.robustness.evaluation.shifted import ShiftedData
 
     folders, names, levels = parse_sets(ood), parse_corruptions(corrupt), parse_severities(severities)
     read = parse_corruptions(c_corruptions)
+    check_installed(names)
     if not folders and not names:
         raise VitscopeError(
             "What shall the model be tried on? --ood A=DIR,R=DIR,C=DIR,O=DIR,V2=DIR,SKETCH=DIR names published sets, "

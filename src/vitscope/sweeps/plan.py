@@ -90,6 +90,7 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
     """Build data, model and optimizer of every setting once: what cannot run is refused before anything starts."""
     from vitscope.training.probes import check_probes
     from vitscope.training.setup import build_model, build_optimizer, open_data
+    from vitscope.training.tracking import check_trackers
 
     data: dict[tuple[Any, ...], Any] = {}
     checked: list[Mapping[str, Any]] = []
@@ -99,6 +100,7 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
         checked.append(planned.settings)
         o = planned.options
         try:
+            check_trackers(o.track)
             key = (o.data, str(o.root), o.train_split, o.test_split, o.share, o.batch_size)
             if key not in data:
                 data[key] = open_data(o).train

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from vitscope.training.options import TrainOptions
 
-_PACKAGES = {"comet_ml": "comet-ml", "dvclive": "dvclive", "tensorboard": "tensorboard", "wandb": "wandb"}
+_PACKAGES = {"comet_ml": "comet-ml", "tensorboard": "'vitscope[track]'", "wandb": "'vitscope[track]'"}
 
 
 def check_trackers(names: tuple[str, ...]) -> None:

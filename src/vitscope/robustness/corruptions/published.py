@@ -35,6 +35,13 @@ def published(pixels: Tensor, severity: int, seeds: Sequence[int], *, name: str)
     return out.to(pixels.device)
 
 
+def check_installed(names: Sequence[str]) -> None:
+    """Said before an evaluation begins: these corruptions can be applied."""
+    for name in names:
+        if name in COMMON and name not in BATCHED:
+            _package(name)
+
+
 def _package(name: str) -> ModuleType:
     try:
         import imagecorruptions
