@@ -17,9 +17,10 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class StopRequest:
-    """Becomes `made` when SIGINT or SIGTERM arrives."""
+    """Becomes `made` when SIGINT or SIGTERM arrives; `by` is the number of the signal."""
 
     made: bool = False
+    by: int = 0
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def deferred_signals() -> Iterator[StopRequest]:
         elif request.made:
             raise KeyboardInterrupt
         else:
-            request.made = True
+            request.made, request.by = True, number
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:

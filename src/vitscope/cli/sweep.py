@@ -37,7 +37,7 @@ class Words(TrainWords):
     workers: Annotated[int | None, named("N")] = None  # type: ignore[assignment]
     """runs at the same time; none: 1 on this machine, 64 on SLURM"""
     threads: Annotated[int | None, named("N")] = None
-    """of each run; none: the cores of this machine divided between the workers, 1 on SLURM"""
+    """of each run; none: OMP_NUM_THREADS, else the cores of this machine divided between the workers, 1 on SLURM"""
     loaders: int = 0
     """processes that read images, in each run"""
     cluster: Literal["auto", "local", "slurm"] = "auto"

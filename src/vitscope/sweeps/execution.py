@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitscope.analyses.interrupt import Interrupted, deferred_signals
 from vitscope.errors import VitscopeError
 from vitscope.runs import Run
 from vitscope.sweeps.job import Job
@@ -19,6 +23,7 @@ from vitscope.sweeps.plan import PlannedRun
 LOOK = {"local": 0.2, "slurm": 2.0}  # seconds between two looks at the jobs
 LOCAL_MINUTES = 10 * 365 * 24 * 60  # submitit wants a limit; on this machine there is none
 GRACE, MISSING = 30.0, "_vitscope_missing_since"  # seconds that a job may be in neither the queue nor done
+FAREWELL = 10.0  # seconds that a run on this machine has to save its state before it is ended without one
 SLURM_MINUTES = 24 * 60  # `--slurm time=MINUTES` changes it; at its end a job is handed in again and goes on
 
 
@@ -54,9 +59,21 @@ def _slurm_answers() -> bool:
     return answer.returncode == 0 and bool(answer.stdout.strip())
 
 
-def divided_threads(workers: int) -> int:
-    """Threads for each of so many processes on this machine."""
-    return max(1, len(os.sched_getaffinity(0)) // workers)
+def check_submitit() -> None:
+    """Said before a folder or a process is made."""
+    if importlib.util.find_spec("submitit") is None:
+        raise VitscopeError("A sweep needs submitit: pip install 'vitscope[sweep]'.")
+
+
+def default_threads(cluster: str, workers: int) -> int:
+    """Threads of each run where nobody says how many: OMP_NUM_THREADS, which every process here obeys otherwise.
+
+    Without it the cores of this machine divided between so many processes, and 1 on SLURM.
+    """
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # OpenMP takes a list, one number per nesting
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    return max(1, len(os.sched_getaffinity(0)) // workers) if cluster == "local" else 1
 
 
 def carry_out(
@@ -70,7 +87,10 @@ def carry_out(
     command: Sequence[str] | None,
     on_done: Callable[[PlannedRun, Failure | None], None],
 ) -> dict[str, Failure]:
-    """Run what is not finished, at most `workers` at a time; {name: failure} of those that failed."""
+    """Run what is not finished, at most `workers` at a time; {name: failure} of those that failed.
+
+    Told to stop (Ctrl-C, SIGTERM), it ends the runs on this machine and raises `Interrupted`.
+    """
     pending = [planned for planned in plan if not finished(planned)]
     if not pending:
         return {}
@@ -78,12 +98,12 @@ def carry_out(
     waiting = [(p, Job(p.options, threads, command)) for p in pending]
     running: list[tuple[PlannedRun, Any]] = []
     failures: dict[str, Failure] = {}
-    try:
+    with deferred_signals() as stop:
         if cluster == "slurm":  # one array: SLURM itself keeps to `workers`
             jobs = executor.submit_array([job for _, job in waiting])
             running, waiting = [(p, job) for (p, _), job in zip(waiting, jobs)], []
-        while waiting or running:
-            while waiting and len(running) < workers:
+        while (waiting or running) and not stop.made:
+            while waiting and len(running) < workers and not stop.made:
                 planned, work = waiting.pop(0)
                 running.append((planned, executor.submit(work)))
             queued = _queue() if cluster == "slurm" else None
@@ -94,20 +114,44 @@ def carry_out(
                     if failure is not None:
                         failures[planned.name] = failure
                     on_done(planned, failure)
-            if running:
+            if running and not stop.made:
                 time.sleep(LOOK[cluster])
-    except KeyboardInterrupt:
-        for _, job in running:  # each saves its state; a second start goes on from there
-            job.cancel()
-        raise
+        if stop.made:
+            jobs = [job for _, job in running]
+            left = _leave(jobs, stop.by) if cluster == "slurm" else _end(jobs)
+            done = f"{sum(map(finished, plan))} of {len(plan)} runs are finished"
+            raise Interrupted(f"Stopped: {done}.{left} The same command again goes on from here.")
     return failures
 
 
+def _end(jobs: Sequence[Any]) -> str:
+    """End runs on this machine and wait for them: each is asked to save its state first, as `vitscope train` does."""
+    for job in jobs:
+        with suppress(ProcessLookupError):  # submitit names a job here after the process that watches over it
+            os.kill(int(job.job_id), signal.SIGTERM)
+    deadline = time.monotonic() + FAREWELL
+    while not all(job.done() for job in jobs) and time.monotonic() < deadline:
+        time.sleep(LOOK["local"])
+    for job in jobs:
+        if not job.done():  # it is not in its training loop, where signals are heard, and has nothing to save
+            job.cancel()  # once: a second signal would keep submitit from killing
+    while not all(job.done() for job in jobs):
+        time.sleep(LOOK["local"])
+    return ""
+
+
+def _leave(jobs: Sequence[Any], signal_number: int) -> str:
+    """On SLURM Ctrl-C cancels the jobs. A SIGTERM does not: login shells and their processes end for many reasons."""
+    if signal_number == signal.SIGINT:
+        for job in jobs:
+            job.cancel()
+        return " Its jobs were cancelled."
+    names = sorted({job.job_id.partition("_")[0] for job in jobs})
+    return f" Its jobs stay with SLURM (`scancel {' '.join(names)}` ends them)." if names else ""
+
+
 def _executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mapping[str, Any]) -> Any:
-    try:
-        import submitit
-    except ImportError as error:
-        raise VitscopeError("A sweep needs submitit: pip install 'vitscope[sweep]'.") from error
+    import submitit
     import torch
 
     if cluster == "local":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitscope.runs import Run, atomic_write
-from vitscope.sweeps.execution import Failure, carry_out, choose_cluster, divided_threads, finished
+from vitscope.sweeps.execution import Failure, carry_out, check_submitit, choose_cluster, default_threads, finished
 from vitscope.sweeps.plan import PlannedRun, check_plan, make_plan
 from vitscope.sweeps.tables import METRICS, sweep_tables
 from vitscope.training.options import TrainOptions
@@ -33,17 +33,20 @@ def sweep(
 ) -> Run:
     """Train every combination of `vary` with `seeds` seeds; the run folders are in `options.out`/runs.
 
-    workers: runs at the same time (this machine: 1; SLURM: 64). threads: of each run; the cores of this machine are
-    divided between the workers. cluster: 'local', 'slurm' or 'auto'. slurm: parameters of submitit's SlurmExecutor.
-    Runs that fail are listed in the table `sweep_runs` with their logs, and the next call tries them again.
+    workers: runs at the same time (this machine: 1; SLURM: 64). threads: of each run; OMP_NUM_THREADS, or else the
+    cores of this machine are divided between the workers. cluster: 'local', 'slurm' or 'auto'. slurm: parameters of
+    submitit's SlurmExecutor. Runs that fail are listed in the table `sweep_runs` with their logs, and the next call
+    tries them again.
     """
     from vitscope.report import build_report
 
     where = choose_cluster(cluster)
     most = workers or (1 if where == "local" else MANY)
-    each = threads or (divided_threads(most) if where == "local" else 1)
+    each = threads or default_threads(where, most)
     out = Path(options.out)
     plan = make_plan(options, vary, seeds, out / "runs")
+    if options.overwrite or not all(map(finished, plan)):
+        check_submitit()
     check_plan(plan)
     config = {
         "label": f"sweep of {', '.join(vary)}" if vary else f"{seeds} seeds",
