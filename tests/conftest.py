@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,17 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no test material beside the project (set VITSCOPE_SHARED to its folder)")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    from vitscope.registry import ALL
+
+    with ExitStack() as stack:
+        for registry in ALL:
+            stack.enter_context(registry.restored())
+        yield
 
 
 @pytest.fixture(scope="session")

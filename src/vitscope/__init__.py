@@ -5,8 +5,9 @@ Names are loaded on first use, so that ``import vitscope`` costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
 
 __version__ = "0.1.0"
 
@@ -36,41 +37,33 @@ if TYPE_CHECKING:
     from vitscope.training import TrainOptions as TrainOptions
     from vitscope.training import train as train
 
-_HOME = {
-    "open_model": "vitscope.models",
-    "list_models": "vitscope.models",
-    "Model": "vitscope.models",
-    "analyze": "vitscope.analyses",
-    "list_analyses": "vitscope.analyses",
-    "register_analysis": "vitscope.analyses",
-    "Analysis": "vitscope.analyses",
-    "convert": "vitscope.attention",
-    "list_attentions": "vitscope.attention",
-    "register_attention": "vitscope.attention",
-    "load_data": "vitscope.data",
-    "list_datasets": "vitscope.data",
-    "register_dataset": "vitscope.data",
-    "train": "vitscope.training",
-    "TrainOptions": "vitscope.training",
-    "evaluate": "vitscope.robustness",
-    "Run": "vitscope.runs",
-    "AnalyzeOptions": "vitscope.runs",
-    "rerun": "vitscope.runs",
-    "sweep": "vitscope.sweeps",
-    "build_report": "vitscope.report",
-    "attack": "vitscope.robustness",
-    "demo": "vitscope.demonstration",
-    "VitscopeError": "vitscope.errors",
-}
-
-__all__ = ["__version__", *_HOME]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'vitscope' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Analysis": "analyses",
+        "analyze": "analyses",
+        "list_analyses": "analyses",
+        "register_analysis": "analyses",
+        "convert": "attention",
+        "list_attentions": "attention",
+        "register_attention": "attention",
+        "list_datasets": "data",
+        "load_data": "data",
+        "register_dataset": "data",
+        "demo": "demonstration",
+        "VitscopeError": "errors",
+        "Model": "models",
+        "list_models": "models",
+        "open_model": "models",
+        "build_report": "report",
+        "attack": "robustness",
+        "evaluate": "robustness",
+        "AnalyzeOptions": "runs",
+        "Run": "runs",
+        "rerun": "runs",
+        "sweep": "sweeps",
+        "TrainOptions": "training",
+        "train": "training",
+    },
+)
+__all__ += ["__version__"]

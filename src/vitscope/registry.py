@@ -1,33 +1,189 @@
-"""What the registries of the rooms share: classes outside of the package, options that exist, values as typed."""
+"""Things that people extend, by name: one `Registry` for each kind, and the rules that all kinds share.
+
+Names of the package are known before its modules are loaded: they are read off the decorators in the sources, and a
+module is imported when one of its names is asked for. So a misspelt name is answered without PyTorch, and a new file
+with a decorator is a new analysis, attack or panel.
+
+What lies outside of the package is named by its address, `package.module:Name`, installed or a file in the current
+folder (`vitscope.outside`).
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.options import check_finite, read_yaml
+from vitscope.outside import find_object, is_outside
 
 T = TypeVar("T")
 
 
-def import_class(path: str, base: type[T], kind: str, public: str) -> type[T]:
-    """The class behind `package.module:Class`, a subclass of `base`, which users know as `public`."""
-    import importlib
+class Registry:
+    """Things of one kind by name: classes, functions, or entries that hold a function."""
 
-    module, _, attribute = path.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise VitscopeError(
-            f"{kind.capitalize()} {path!r} cannot be imported: {error}. Expected package.module:Class, with the module "
-            "on Python's path (for a file in this folder: PYTHONPATH=.)."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise VitscopeError(f"{path!r} is not an {kind}: expected a subclass of {public}.")
-    return found
+    def __init__(
+        self,
+        kind: str,  # what error messages call one
+        decorator: str,  # the name of the function that registers one
+        packages: Sequence[str],  # where they live
+        *,
+        base: str = "",  # address of the class that they inherit from; '' for functions
+        public: str = "",  # what users know that class as
+        error: type[VitscopeError] = VitscopeError,
+        normal: Callable[[str], str] = str,  # spellings that mean the same name
+    ) -> None:
+        self.kind, self.decorator, self.packages = kind, decorator, tuple(packages)
+        self.base, self.public, self.error, self.normal = base, public, error, normal
+        self._things: dict[str, Any] = {}
+        self._homes: dict[str, str] | None = None  # name -> module of the package, read when first needed
+
+    def add(self, name: str, thing: T) -> T:
+        """Make `thing` known under `name`. A later one of your own replaces an earlier one; ours cannot be replaced."""
+        name = self.normal(name)
+        if is_outside(thing) and name in self.homes():
+            raise self.error(f"The name {name!r} belongs to {_a(self.kind)} of vitscope: choose another one for yours.")
+        self._things[name] = thing
+        return thing
+
+    def homes(self) -> dict[str, str]:
+        """{name: module} of the package, from its sources: nothing is imported."""
+        if self._homes is None:
+            pattern = re.compile(rf'^@{self.decorator}\(\s*"([^"]+)"', re.MULTILINE)
+            files = [(module, file) for package in self.packages for module, file in _sources(package)]
+            self._homes = {self.normal(n): m for m, file in files for n in pattern.findall(file.read_text("utf-8"))}
+        return self._homes
+
+    def names(self) -> list[str]:
+        """What is known: all of the package, and what others have registered so far."""
+        return sorted({*self.homes(), *self._things})
+
+    def load_all(self) -> dict[str, Any]:
+        """{name: thing} with every module of the package that holds one imported."""
+        for module in dict.fromkeys(self.homes().values()):
+            importlib.import_module(module)
+        return {name: self._things[name] for name in sorted(self._things)}
+
+    def find(self, name: str) -> Any | None:
+        """The thing of that name, or None."""
+        name = self.normal(name)
+        if name not in self._things and name in self.homes():
+            importlib.import_module(self.homes()[name])
+        return self._things.get(name)
+
+    def get(self, word: str) -> Any:
+        """The thing behind a name or an address, or an error that suggests the nearest name."""
+        return self.resolve(word)[1]
+
+    def resolve(self, word: str) -> tuple[str, Any]:
+        """(name, thing) behind a name or an address: what a decorator has named keeps that name, else the address."""
+        found = self.find(word)
+        if found is not None:
+            return self.normal(word), found
+        if ":" not in word:
+            raise self.unknown(word)
+        thing = find_object(word, self.kind, self.error)
+        self._check(word, thing)
+        for name, known in self._things.items():
+            if known is thing or getattr(known, "function", None) is thing:
+                return name, known
+        return word, self.adopt(word, thing)
+
+    def adopt(self, address: str, thing: Any) -> Any:
+        """Register what has no name of its own under its address."""
+        if isinstance(thing, type):
+            thing.name = address  # type: ignore[attr-defined]
+        return self.add(address, thing)
+
+    def check_name(self, word: str) -> None:
+        """Raise at a name that nobody has registered, without importing anything. Addresses are judged later."""
+        if ":" not in word and self.normal(word) not in self.names():
+            raise self.unknown(word)
+
+    def unknown(self, word: str) -> VitscopeError:
+        known = self.names()
+        return self.error(f"There is no {self.kind} {word!r}.{suggest(word, known)} Known: {', '.join(known)}.")
+
+    def _check(self, address: str, thing: Any) -> None:
+        if not self.base:
+            if not callable(thing):
+                raise self.error(f"{address!r} is not {_a(self.kind)}: expected a function.")
+            return
+        module, _, name = self.base.partition(":")
+        base = getattr(importlib.import_module(module), name)
+        if not (isinstance(thing, type) and issubclass(thing, base)):
+            raise self.error(f"{address!r} is not {_a(self.kind)}: expected a subclass of {self.public}.")
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """What is registered inside the block from outside of the package is forgotten after it."""
+        before = dict(self._things)
+        try:
+            yield
+        finally:
+            self._things = {**before, **{n: t for n, t in self._things.items() if not is_outside(t)}}
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind}: {', '.join(self.names())})"
+
+
+ANALYSES = Registry(
+    "analysis",
+    "register_analysis",
+    ("vitscope.analyses", "vitscope.robustness"),
+    base="vitscope.analyses.base:Analysis",
+    public="vitscope.Analysis",
+)
+ATTENTIONS = Registry(
+    "attention",
+    "register_attention",
+    ("vitscope.attention",),
+    base="vitscope.attention.module:AttentionModule",
+    public="vitscope.attention.AttentionModule",
+)
+ATTACKS = Registry(
+    "attack",
+    "register_attack",
+    ("vitscope.robustness.attacks",),
+    base="vitscope.robustness.attacks.registry:Attack",
+    public="vitscope.robustness.Attack",
+)
+CORRUPTIONS = Registry("corruption", "register_corruption", ("vitscope.robustness.corruptions",))
+SETS = Registry("set", "register_set", ("vitscope.robustness.sets",), normal=lambda n: n if ":" in n else n.upper())
+DATASETS = Registry(
+    "dataset",
+    "register_dataset",
+    ("vitscope.data",),
+    error=DataError,
+    normal=lambda n: n if ":" in n else n.strip().lower().replace("_", "-"),  # 'Fashion_MNIST' is 'fashion-mnist'
+)
+PANELS = Registry("panel", "register_panel", ("vitscope.analyses", "vitscope.robustness", "vitscope.report.panels"))
+ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, PANELS)
+
+
+def outside_modules() -> list[str]:
+    """Modules outside of the package that have registered something in this process: what a run has to remember."""
+    things = [getattr(thing, "function", thing) for registry in ALL for thing in registry._things.values()]
+    return sorted({thing.__module__ for thing in things if is_outside(thing)})
+
+
+def _sources(package: str) -> Iterator[tuple[str, Path]]:
+    """(module, file) of everything in a package, without importing it."""
+    spec = importlib.util.find_spec(package)  # imports the parents only, which are lazy
+    for root in map(Path, (spec and spec.submodule_search_locations) or ()):
+        for file in sorted(root.rglob("*.py")):
+            parts = file.relative_to(root).with_suffix("").parts
+            yield ".".join([package, *(p for p in parts if p != "__init__")]), file
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def check_options(given: Iterable[str], known: Sequence[str], kind: str, name: str) -> None:

@@ -2,28 +2,21 @@
 
 import re
 
-from vitscope.analyses.base import _ANALYSES
-from vitscope.report.panel import PANELS
-
 
 def test_the_printed_example_analysis_passes_its_printed_test_and_draws_its_panel(repository, tmp_path):
     blocks = re.findall(r"```python\n(# (?:src|tests)/.*?)```", (repository / "docs" / "analyses.md").read_text(), re.S)
     assert [block.splitlines()[0].split("/")[-1] for block in blocks] == ["residual_norm.py", "test_residual_norm.py"]
-    try:
-        exec(compile(blocks[0], "docs/analyses.md", "exec"), analysis := {})
-        exec(compile(blocks[1], "docs/analyses.md", "exec"), test := {})
-        test["test_norms_are_those_of_a_plain_cache"]()
+    exec(compile(blocks[0], "docs/analyses.md", "exec"), analysis := {})
+    exec(compile(blocks[1], "docs/analyses.md", "exec"), test := {})
+    test["test_norms_are_those_of_a_plain_cache"]()
 
-        from vitscope.analyses import analyze
+    from vitscope.analyses import analyze
 
-        model = test["open_model"](
-            "vit_tiny_patch16_224", "random", img_size=28, patch_size=7, in_chans=1, depth=2, num_classes=10
-        )
-        data = test["load_data"]("mnist5k", "test", images=10)
-        run = analyze(model, data, ["residual_norm"], tmp_path / "run", progress=False)
-        assert run.summary["residual_norm.last"]["n"] == 10
-        assert "How long does the residual stream get?" in (tmp_path / "run" / "report.html").read_text()
-        assert analysis["residual_norm_panel"]({run.label: run}).findings
-    finally:
-        _ANALYSES.pop("residual_norm", None)
-        PANELS.pop("residual_norm", None)
+    model = test["open_model"](
+        "vit_tiny_patch16_224", "random", img_size=28, patch_size=7, in_chans=1, depth=2, num_classes=10
+    )
+    data = test["load_data"]("mnist5k", "test", images=10)
+    run = analyze(model, data, ["residual_norm"], tmp_path / "run", progress=False)
+    assert run.summary["residual_norm.last"]["n"] == 10
+    assert "How long does the residual stream get?" in (tmp_path / "run" / "report.html").read_text()
+    assert analysis["residual_norm_panel"]({run.label: run}).findings

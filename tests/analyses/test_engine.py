@@ -11,8 +11,7 @@ import timm
 import torch
 from PIL import Image
 
-from vitscope.analyses import Analysis, Interrupted, analyze, measure, register_analysis, zeros
-from vitscope.analyses.base import _ANALYSES
+from vitscope.analyses import Analysis, Interrupted, analyze, create_analysis, measure, register_analysis, zeros
 from vitscope.analyses.state import State, load_state, save_state
 from vitscope.data import load_data
 from vitscope.errors import DataError, NumericalError, RunError, UnsupportedModelError, VitscopeError
@@ -314,7 +313,7 @@ def test_measure_puts_every_submodule_back_into_its_mode(digits):
     model = open_model(module)
     module.train()
     module.blocks[0].eval()  # frozen by its owner
-    analysis = _ANALYSES["accuracy"]()
+    analysis = create_analysis("accuracy")
     losses = []
     for _ in range(2):  # with dropout on, two passes would differ
         measure(model, digits.batches(model.preprocess, 50), [analysis])

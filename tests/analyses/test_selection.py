@@ -3,7 +3,6 @@
 import pytest
 
 from vitscope.analyses import Analysis, create_analysis, list_analyses, register_analysis
-from vitscope.analyses.base import _ANALYSES
 from vitscope.analyses.selection import choose_analyses
 from vitscope.errors import VitscopeError
 
@@ -33,16 +32,13 @@ def test_names_options_and_objects_lead_to_fresh_analyses():
 def test_an_analysis_from_elsewhere_is_named_by_its_module(tmp_path, monkeypatch):
     (tmp_path / "my_lens.py").write_text("from vitscope import Analysis\nclass Mine(Analysis):\n    pass\nother = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
-    try:
-        assert choose_analyses(["my_lens:Mine"])[0].name == "my_lens:Mine"
-        with pytest.raises(VitscopeError, match="not an analysis"):
-            choose_analyses(["my_lens:other"])
-        with pytest.raises(VitscopeError, match="cannot be imported"):
-            choose_analyses(["my_lens:Absent"])
-        with pytest.raises(VitscopeError, match="cannot be imported"):
-            choose_analyses(["no_such_module:Mine"])
-    finally:
-        _ANALYSES.pop("my_lens:Mine", None)
+    assert choose_analyses(["my_lens:Mine"])[0].name == "my_lens:Mine"
+    with pytest.raises(VitscopeError, match="not an analysis"):
+        choose_analyses(["my_lens:other"])
+    with pytest.raises(VitscopeError, match="cannot be imported"):
+        choose_analyses(["my_lens:Absent"])
+    with pytest.raises(VitscopeError, match="cannot be imported"):
+        choose_analyses(["no_such_module:Mine"])
 
 
 def test_what_has_no_name_or_asks_for_nothing_is_refused():
@@ -62,11 +58,8 @@ def test_options_are_what_init_takes_and_repr_shows_them():
             super().__init__()
             self.depth, self.name_of_it = depth, name_of_it
 
-    try:
-        analysis = create_analysis("test_options", depth=5)
-        assert analysis.options() == {"depth": 5, "name_of_it": "x"}
-        assert repr(analysis) == "WithOptions(depth=5, name_of_it='x')"
-        with pytest.raises(VitscopeError, match="It takes depth, name_of_it"):
-            create_analysis("test_options", deep=5)
-    finally:
-        _ANALYSES.pop("test_options")
+    analysis = create_analysis("test_options", depth=5)
+    assert analysis.options() == {"depth": 5, "name_of_it": "x"}
+    assert repr(analysis) == "WithOptions(depth=5, name_of_it='x')"
+    with pytest.raises(VitscopeError, match="It takes depth, name_of_it"):
+        create_analysis("test_options", deep=5)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 sys.path.insert(0, str(Path(__file__).parent))
 from small_models import FAMILIES, build, images_for
 
-from vitscope.attention import convert, convert_from_description, describe_attention, parse_attention, registry
+from vitscope.attention import convert, convert_from_description, describe_attention, parse_attention
 from vitscope.errors import VitscopeError
 from vitscope.models import open_model
 
@@ -119,7 +119,6 @@ class CoolAttention(AttentionModule):
 def test_an_attention_of_ones_own_is_named_by_module_and_class(tmp_path, monkeypatch):
     (tmp_path / "cooling.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_ATTENTIONS", dict(registry._ATTENTIONS))  # forgotten afterwards
     (entry,) = parse_attention("cooling:CoolAttention:layers=0,2,temperature=4")
     assert entry == {"name": "cooling:CoolAttention", "layers": "0,2", "temperature": 4}
     assert parse_attention("cooling:CoolAttention") == [{"name": "cooling:CoolAttention"}]

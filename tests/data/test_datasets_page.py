@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vitscope.data import list_datasets, load_data, registry
+from vitscope.data import list_datasets, load_data
+from vitscope.registry import DATASETS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "datasets.md"
 
@@ -17,8 +18,6 @@ def test_the_dataset_of_ten_lines_works(tmp_path: Path, monkeypatch: pytest.Monk
     body = code[code.index("@") :].strip().splitlines()
     assert len(body) <= 10
     (tmp_path / "shapes.py").write_text(code)
-    list_datasets()
-    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     data = load_data("shapes:shapes")
@@ -30,6 +29,6 @@ def test_the_dataset_of_ten_lines_works(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_every_dataset_of_the_package_is_described() -> None:
     text = PAGE.read_text()
-    own = [n for n in list_datasets() if registry._DATASETS[n].function.__module__.startswith("vitscope.")]
+    own = [n for n in list_datasets() if DATASETS.get(n).function.__module__.startswith("vitscope.")]
     assert len(own) >= 8
     assert [name for name in own if f"`{name}`" not in text] == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vitscope
-from vitscope.data import Source, list_datasets, load_data, register_dataset, registry
+from vitscope.data import Source, load_data, register_dataset
 from vitscope.errors import DataError
 
 Make = Callable[..., Path]
@@ -85,8 +85,6 @@ def test_what_is_doubtful_in_a_folder_is_a_warning_or_with_strict_an_error(
 def test_an_own_datasets_warnings_stop_a_strict_load_and_its_notes_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    list_datasets()  # those of the package are there before the table is copied
-    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
 
     @register_dataset("remarkable")
     def remarkable(split: str) -> Source:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitscope.data import list_datasets, load_data, register_dataset, registry
+from vitscope.data import list_datasets, load_data, register_dataset
 from vitscope.errors import DataError
 
 MODULE = """
@@ -35,8 +35,6 @@ CONSTANT = 3
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    list_datasets()  # those of the package are there before the table is copied
-    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     for name in [m for m in sys.modules if m.startswith("my_datasets")]:
         monkeypatch.delitem(sys.modules, name)
@@ -80,8 +78,8 @@ def test_a_function_of_a_module_in_the_current_directory_is_a_dataset(my_dataset
     [
         ("no_such_package.module:function", "no module 'no_such_package'"),
         ("broken_one:function", "needs 'a_module_that_does_not_exist'"),
-        ("{module}:plane", "no function 'plane' in .* Did you mean plain"),
-        ("{module}:CONSTANT", "no function 'CONSTANT'"),
+        ("{module}:plane", "no 'plane' in .* Did you mean plain"),
+        ("{module}:CONSTANT", "is not a dataset: expected a function"),
         ("{module}:broken", "failed: KeyError: 'oops'"),
         ("{module}:greedy", "requires size"),
         ("{module}:with_splits", "has splits: say which one"),

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from vitscope.registry import PANELS
 from vitscope.report import Finding, Panel, build_report, register_panel
 from vitscope.report import figures as f
-from vitscope.report.panel import PANELS
 from vitscope.runs import Run
 
 HOSTILE = """<script>document.title='hacked'</script>"><img src=x onerror="document.title='hacked'">'&amp;"""
@@ -44,17 +44,12 @@ def page(run_makers: tuple[Callable[..., Run], Callable[..., Run]], tmp_path_fac
         analysis_run(root, HOSTILE, folder="second", seed=1, blocks=3, classes=[HOSTILE, "$\\frac{1}$"]),
         training_run(root, "t", best=0.93),
     ]
-    before = dict(PANELS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitscope.report.page.discover_panels", lambda: None)
-        PANELS.clear()
+        patch.setattr(PANELS, "_homes", {})
+        patch.setattr(PANELS, "_things", {})
         register_panel("hostile")(hostile_panel)
         register_panel("training")(training.training_panel)
-        try:
-            return build_report(runs, strict=True)
-        finally:
-            PANELS.clear()
-            PANELS.update(before)
+        return build_report(runs, strict=True)
 
 
 @pytest.fixture

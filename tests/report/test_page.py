@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,30 +13,20 @@ import pandas as pd
 import pytest
 
 from vitscope.errors import RunError
+from vitscope.registry import PANELS
 from vitscope.report import Finding, Panel, build_report, collect_findings, register_panel
 from vitscope.report import figures as f
-from vitscope.report.page import LARGEST_PAGE, discover_panels
-from vitscope.report.panel import PANELS
+from vitscope.report.page import LARGEST_PAGE
 from vitscope.runs import Run
 
 MakeRun = Callable[..., Run]
 
 
-@pytest.fixture(autouse=True)
-def _own_panels() -> Iterator[None]:
-    """Panels registered by a test are gone after it."""
-    discover_panels()  # modules register once, when they are imported: before the snapshot
-    before = dict(PANELS)
-    yield
-    PANELS.clear()
-    PANELS.update(before)
-
-
 @pytest.fixture
 def per_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page with one panel, whatever analyses the package brings."""
-    monkeypatch.setattr("vitscope.report.page.discover_panels", lambda: None)
-    PANELS.clear()
+    monkeypatch.setattr(PANELS, "_homes", {})
+    monkeypatch.setattr(PANELS, "_things", {})
 
     @register_panel("per_block")
     def panel(runs: Mapping[str, Run]) -> Panel | None:
@@ -230,4 +220,4 @@ def test_huge_tables_and_many_images_stay_under_the_size(make_run: MakeRun) -> N
 def test_the_package_s_own_panels_are_found(make_training: MakeRun) -> None:
     page = _page(build_report(make_training("t"), strict=True))
     assert "training" in page.values("id")
-    assert {"training"} <= set(PANELS)
+    assert {"training"} <= set(PANELS.names())

@@ -1,19 +1,35 @@
 """Analyses: small objects that turn batches into tidy tables, and the one-pass engine that feeds them."""
 
-from vitscope.analyses.base import Analysis, Figure, Setting, create_analysis, list_analyses, register_analysis, zeros
-from vitscope.analyses.engine import analyze
-from vitscope.analyses.interrupt import Interrupted
-from vitscope.analyses.one_pass import measure
+from __future__ import annotations
 
-__all__ = [
-    "Analysis",
-    "Figure",
-    "Interrupted",
-    "Setting",
-    "analyze",
-    "create_analysis",
-    "list_analyses",
-    "measure",
-    "register_analysis",
-    "zeros",
-]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.analyses.base import Analysis as Analysis
+    from vitscope.analyses.base import Figure as Figure
+    from vitscope.analyses.base import Setting as Setting
+    from vitscope.analyses.base import create_analysis as create_analysis
+    from vitscope.analyses.base import list_analyses as list_analyses
+    from vitscope.analyses.base import register_analysis as register_analysis
+    from vitscope.analyses.base import zeros as zeros
+    from vitscope.analyses.engine import analyze as analyze
+    from vitscope.analyses.interrupt import Interrupted as Interrupted
+    from vitscope.analyses.one_pass import measure as measure
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Analysis": "base",
+        "Figure": "base",
+        "Interrupted": "interrupt",
+        "Setting": "base",
+        "analyze": "engine",
+        "create_analysis": "base",
+        "list_analyses": "base",
+        "measure": "one_pass",
+        "register_analysis": "base",
+        "zeros": "base",
+    },
+)

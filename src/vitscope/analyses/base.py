@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import check_options, check_types, import_class
+from vitscope.registry import ANALYSES, check_options, check_types
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +139,6 @@ class Analysis:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
 
 
-_ANALYSES: dict[str, type[Analysis]] = {}
 A = TypeVar("A", bound=type[Analysis])
 
 
@@ -149,37 +147,18 @@ def register_analysis(name: str) -> Callable[[A], A]:
 
     def register(cls: A) -> A:
         cls.name = name
-        _ANALYSES[name] = cls
-        return cls
+        return ANALYSES.add(name, cls)
 
     return register
 
 
-def _discover() -> None:
-    """Import every module of these packages once: a new file is a new analysis (or study)."""
-    import importlib
-    import pkgutil
-
-    for name in ("vitscope.analyses", "vitscope.robustness"):
-        for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
-            importlib.import_module(module.name)
-
-
 def list_analyses() -> list[str]:
-    _discover()
-    return sorted(_ANALYSES)
+    return ANALYSES.names()
 
 
 def create_analysis(name: str, **options: Any) -> Analysis:
     """An analysis by its registered name, or by `package.module:Class` for one outside this package."""
-    _discover()
-    if ":" in name:  # registers itself under that name, so that a saved configuration finds it again
-        register_analysis(name)(import_class(name, Analysis, "analysis", "vitscope.Analysis"))
-    known = _ANALYSES.get(name)
-    if known is None:
-        raise VitscopeError(
-            f"There is no analysis {name!r}.{suggest(name, _ANALYSES)} Known: {', '.join(sorted(_ANALYSES))}."
-        )
+    known: type[Analysis] = ANALYSES.get(name)
     check_options(options, _option_names(known), "analysis", name)
     check_types(options, known, "analysis", name)
     return known(**options)

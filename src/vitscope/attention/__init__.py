@@ -4,33 +4,54 @@
 what was changed so that a run can be opened again.
 """
 
-from vitscope.attention.conversion import attn_layer, convert, create_with_attn_layer, parse_layers
-from vitscope.attention.description import convert_from_description, describe_attention, parse_attention
-from vitscope.attention.module import AttentionModule
-from vitscope.attention.registry import create_attention, list_attentions, register_attention
-from vitscope.attention.rpc import RPCAttention, rpc_attention
-from vitscope.attention.scaled import ScaledAttention, scaled_attention
-from vitscope.attention.softmax import SoftmaxAttention, softmax_attention
-from vitscope.attention.symmetric import SymmetricAttention, symmetric_attention
+from __future__ import annotations
 
-__all__ = [
-    "AttentionModule",
-    "RPCAttention",
-    "ScaledAttention",
-    "SoftmaxAttention",
-    "SymmetricAttention",
-    "attn_layer",
-    "convert",
-    "convert_from_description",
-    "create_attention",
-    "create_with_attn_layer",
-    "describe_attention",
-    "list_attentions",
-    "parse_attention",
-    "parse_layers",
-    "register_attention",
-    "rpc_attention",
-    "scaled_attention",
-    "softmax_attention",
-    "symmetric_attention",
-]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.attention.conversion import attn_layer as attn_layer
+    from vitscope.attention.conversion import convert as convert
+    from vitscope.attention.conversion import create_with_attn_layer as create_with_attn_layer
+    from vitscope.attention.conversion import parse_layers as parse_layers
+    from vitscope.attention.description import convert_from_description as convert_from_description
+    from vitscope.attention.description import describe_attention as describe_attention
+    from vitscope.attention.description import parse_attention as parse_attention
+    from vitscope.attention.module import AttentionModule as AttentionModule
+    from vitscope.attention.registry import create_attention as create_attention
+    from vitscope.attention.registry import list_attentions as list_attentions
+    from vitscope.attention.registry import register_attention as register_attention
+    from vitscope.attention.rpc import RPCAttention as RPCAttention
+    from vitscope.attention.rpc import rpc_attention as rpc_attention
+    from vitscope.attention.scaled import ScaledAttention as ScaledAttention
+    from vitscope.attention.scaled import scaled_attention as scaled_attention
+    from vitscope.attention.softmax import SoftmaxAttention as SoftmaxAttention
+    from vitscope.attention.softmax import softmax_attention as softmax_attention
+    from vitscope.attention.symmetric import SymmetricAttention as SymmetricAttention
+    from vitscope.attention.symmetric import symmetric_attention as symmetric_attention
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "AttentionModule": "module",
+        "RPCAttention": "rpc",
+        "ScaledAttention": "scaled",
+        "SoftmaxAttention": "softmax",
+        "SymmetricAttention": "symmetric",
+        "attn_layer": "conversion",
+        "convert": "conversion",
+        "convert_from_description": "description",
+        "create_attention": "registry",
+        "create_with_attn_layer": "conversion",
+        "describe_attention": "description",
+        "list_attentions": "registry",
+        "parse_attention": "description",
+        "parse_layers": "conversion",
+        "register_attention": "registry",
+        "rpc_attention": "rpc",
+        "scaled_attention": "scaled",
+        "softmax_attention": "softmax",
+        "symmetric_attention": "symmetric",
+    },
+)

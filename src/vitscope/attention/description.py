@@ -46,12 +46,7 @@ def parse_attention(description: Description | None) -> list[dict[str, Any]]:
 
     NAME may be `package.module:Class`.
     """
-    if description is None:
-        return []
-    if isinstance(description, str):
-        entries: list[Any] = [_parse_entry(part) for part in description.split(";") if part.strip()]
-    else:
-        entries = [description] if isinstance(description, Mapping) else list(description)
+    entries = _entries(description)
     for entry in entries:
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             raise VitscopeError(
@@ -60,6 +55,19 @@ def parse_attention(description: Description | None) -> list[dict[str, Any]]:
         options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
         build_options(attention_class(entry["name"]), options)
     return [dict(entry) for entry in entries]
+
+
+def attention_names(description: Description | None) -> list[str]:
+    """The attentions that a description names, known or not."""
+    return [str(entry.get("name")) for entry in _entries(description) if isinstance(entry, Mapping)]
+
+
+def _entries(description: Description | None) -> list[Any]:
+    if isinstance(description, str):
+        return [_parse_entry(part) for part in description.split(";") if part.strip()]
+    if description is None:
+        return []
+    return [description] if isinstance(description, Mapping) else list(description)
 
 
 def _parse_entry(text: str) -> dict[str, Any]:

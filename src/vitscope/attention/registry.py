@@ -7,12 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import check_types, import_class
+from vitscope.registry import ATTENTIONS, check_types
 
 if TYPE_CHECKING:
     from vitscope.attention.module import AttentionModule
 
-_ATTENTIONS: dict[str, type[AttentionModule]] = {}
 A = TypeVar("A", bound="type[AttentionModule]")
 
 # what descriptions and the command line may write for an option whose name is a word of Python
@@ -24,27 +23,18 @@ def register_attention(name: str) -> Callable[[A], A]:
 
     def register(cls: A) -> A:
         cls.name = name
-        _ATTENTIONS[name] = cls
-        return cls
+        return ATTENTIONS.add(name, cls)
 
     return register
 
 
 def list_attentions() -> list[str]:
-    return sorted(_ATTENTIONS)
+    return ATTENTIONS.names()
 
 
 def attention_class(name: str) -> type[AttentionModule]:
     """The class behind a name or `package.module:Class`, or an error that suggests the nearest one."""
-    if name not in _ATTENTIONS and ":" in name:  # registers itself under that name, so that a saved run finds it again
-        from vitscope.attention.module import AttentionModule
-
-        register_attention(name)(import_class(name, AttentionModule, "attention", "vitscope.attention.AttentionModule"))
-    if name not in _ATTENTIONS:
-        raise VitscopeError(
-            f"There is no attention {name!r}.{suggest(name, _ATTENTIONS)} Known: {', '.join(list_attentions())}."
-        )
-    return _ATTENTIONS[name]
+    return ATTENTIONS.get(name)
 
 
 def create_attention(name: str, dim: int, num_heads: int = 8, **arguments: Any) -> AttentionModule:

@@ -1,6 +1,29 @@
 """Capture: read and change named points of a model during a forward pass."""
 
-from vitscope.capture.points import BLOCK_POINTS, Point, all_points, resolve
-from vitscope.capture.tracer import Edit, Tracer, attention_scores
+from __future__ import annotations
 
-__all__ = ["BLOCK_POINTS", "Edit", "Point", "Tracer", "all_points", "attention_scores", "resolve"]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.capture.points import BLOCK_POINTS as BLOCK_POINTS
+    from vitscope.capture.points import Point as Point
+    from vitscope.capture.points import all_points as all_points
+    from vitscope.capture.points import resolve as resolve
+    from vitscope.capture.tracer import Edit as Edit
+    from vitscope.capture.tracer import Tracer as Tracer
+    from vitscope.capture.tracer import attention_scores as attention_scores
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "BLOCK_POINTS": "points",
+        "Edit": "tracer",
+        "Point": "points",
+        "Tracer": "tracer",
+        "all_points": "points",
+        "attention_scores": "tracer",
+        "resolve": "points",
+    },
+)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from vitscope.errors import VitscopeError, suggest
+from vitscope.outside import TRUST, only_named
 
 COMMANDS = {
     "demo": "train two small ViTs on 5,000 digits, look inside, attack them, write a report",
@@ -41,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Carry out one command line and return its exit code."""
     try:
-        code = _dispatch(arguments)
+        with only_named(arguments, trust=TRUST in arguments):
+            code = _dispatch(arguments)
         sys.stdout.flush()
         return code
     except VitscopeError as error:

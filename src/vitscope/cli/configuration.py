@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from vitscope.cli.parsing import parse
 from vitscope.errors import VitscopeError
+from vitscope.outside import import_remembered
 from vitscope.runs.config import load_yaml
 
 
@@ -33,6 +34,10 @@ def parse_with_config(
             raise VitscopeError("--recipe and --config both give all options: choose one of them.")
         return parse(options, command, arguments, examples, options.from_config(recipes(recipe)))
     config = load_yaml(Path(str(file)))
+    if "trust" in config:
+        raise VitscopeError(f"{file}: a file cannot ask to be trusted. Type --trust if you trust it.")
+    if problems := import_remembered(config, file):
+        raise VitscopeError("\n".join(problems))
     try:
         default = options.from_config(config)
     except VitscopeError as error:

@@ -40,6 +40,8 @@ class Words(EvaluateOptions):
     """of --corrupt and of ImageNet-C, such as 3 or 1,3,5"""
     c_corruptions: Annotated[tuple[str, ...], named("NAME,...")] = ("all",)
     """folders of ImageNet-C to read; mCE needs all 15"""
+    trust: bool = False
+    """import the code outside of vitscope that a run folder names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -26,6 +26,8 @@ class ReportOptions:
     """run folders, finished or not; a folder that holds run folders stands for them"""
     out: Annotated[Path | None, named("FILE")] = None
     """the page to write; for one run its own report.html, for several report.html in the folder that holds them"""
+    trust: bool = False
+    """import the code outside of vitscope that the run folders name, for its panels; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -28,6 +28,8 @@ class RerunOptions:
     """the new run folder; none: beside the old one, NAME-rerun"""
     overwrite: bool = False
     """replace what is in the new run folder"""
+    trust: bool = False
+    """import the code outside of vitscope that the run folder names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -33,6 +33,8 @@ class Words(TrainOptions):
     """options that belong together: quick, small, cifar or deit; what else is typed here wins"""
     config: Annotated[str | None, named("FILE")] = None
     """YAML with the names of these options, or a training run's config.yaml; what else is typed here wins"""
+    trust: bool = False
+    """import the code outside of vitscope that --config or a run folder names; only what you trust"""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **changes: Any) -> Words:

@@ -1,24 +1,41 @@
 """Datasets by name or by folder, with labels, masks and a fingerprint; batches for looking and for learning."""
 
-from vitscope.data.batch import CONTEXT, IGNORED, OBJECT, Batch, Item, Skipped
-from vitscope.data.batching import steps_per_epoch, train_batches
-from vitscope.data.dataset import ImageData
-from vitscope.data.loading import load_data
-from vitscope.data.registry import list_datasets, register_dataset
-from vitscope.data.source import Source
+from __future__ import annotations
 
-__all__ = [
-    "CONTEXT",
-    "IGNORED",
-    "OBJECT",
-    "Batch",
-    "ImageData",
-    "Item",
-    "Skipped",
-    "Source",
-    "list_datasets",
-    "load_data",
-    "register_dataset",
-    "steps_per_epoch",
-    "train_batches",
-]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.data.batch import CONTEXT as CONTEXT
+    from vitscope.data.batch import IGNORED as IGNORED
+    from vitscope.data.batch import OBJECT as OBJECT
+    from vitscope.data.batch import Batch as Batch
+    from vitscope.data.batch import Item as Item
+    from vitscope.data.batch import Skipped as Skipped
+    from vitscope.data.batching import steps_per_epoch as steps_per_epoch
+    from vitscope.data.batching import train_batches as train_batches
+    from vitscope.data.dataset import ImageData as ImageData
+    from vitscope.data.loading import load_data as load_data
+    from vitscope.data.registry import list_datasets as list_datasets
+    from vitscope.data.registry import register_dataset as register_dataset
+    from vitscope.data.source import Source as Source
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Batch": "batch",
+        "CONTEXT": "batch",
+        "IGNORED": "batch",
+        "ImageData": "dataset",
+        "Item": "batch",
+        "OBJECT": "batch",
+        "Skipped": "batch",
+        "Source": "source",
+        "list_datasets": "registry",
+        "load_data": "loading",
+        "register_dataset": "registry",
+        "steps_per_epoch": "batching",
+        "train_batches": "batching",
+    },
+)

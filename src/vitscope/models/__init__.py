@@ -5,43 +5,32 @@ Names are loaded on first use: `capture` reads `models.families` while `models.m
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
-    from vitscope.models.catalog import ModelRow, candidate_names, iter_models, list_models
-    from vitscope.models.examine import describe
-    from vitscope.models.layout import Layout
-    from vitscope.models.model import Model
-    from vitscope.models.open import open_model
-    from vitscope.models.preprocessing import Preprocess
+    from vitscope.models.catalog import ModelRow as ModelRow
+    from vitscope.models.catalog import candidate_names as candidate_names
+    from vitscope.models.examine import describe as describe
+    from vitscope.models.catalog import iter_models as iter_models
+    from vitscope.models.catalog import list_models as list_models
+    from vitscope.models.layout import Layout as Layout
+    from vitscope.models.model import Model as Model
+    from vitscope.models.open import open_model as open_model
+    from vitscope.models.preprocessing import Preprocess as Preprocess
 
-_HOME = {
-    "Layout": "layout",
-    "Model": "model",
-    "ModelRow": "catalog",
-    "Preprocess": "preprocessing",
-    "candidate_names": "catalog",
-    "describe": "examine",
-    "iter_models": "catalog",
-    "list_models": "catalog",
-    "open_model": "open",
-}
-
-__all__ = [
-    "Layout",
-    "Model",
-    "ModelRow",
-    "Preprocess",
-    "candidate_names",
-    "describe",
-    "iter_models",
-    "list_models",
-    "open_model",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Layout": "layout",
+        "Model": "model",
+        "ModelRow": "catalog",
+        "Preprocess": "preprocessing",
+        "candidate_names": "catalog",
+        "describe": "examine",
+        "iter_models": "catalog",
+        "list_models": "catalog",
+        "open_model": "open",
+    },
+)

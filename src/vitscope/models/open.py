@@ -18,6 +18,8 @@ from vitscope.models.layout import input_size
 from vitscope.models.model import Model, refuse_compiled
 from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
 from vitscope.models.weights import check_finite, count_classes, is_damaged, load_into, read_weights, sha256
+from vitscope.outside import import_remembered, only_named
+from vitscope.registry import ATTENTIONS
 
 
 def open_model(
@@ -28,6 +30,7 @@ def open_model(
     use_ema: bool = True,
     seed: int = 0,
     attention: Any = None,
+    trust: bool = False,
     **timm_options: Any,
 ) -> Model:
     """Open a ViT for looking inside. The model is in evaluation mode.
@@ -37,11 +40,12 @@ def open_model(
         those a module or run folder already has; "random" asks for random weights, drawn from `seed`.
     use_ema: take averaged weights where a checkpoint has both.
     attention: what to convert the built model to before its weights are loaded, e.g. "rpc:layers=0,iterations=4".
+    trust: import the code outside of vitscope that a run folder names (an attention of one's own).
     timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4.
     """
     with torch.random.fork_rng(devices=[]):  # whatever is drawn comes from `seed`; the caller's random state stays
         torch.manual_seed(seed)
-        model = _opened(name, weights, use_ema, seed, attention, timm_options)
+        model = _opened(name, weights, use_ema, seed, attention, trust, timm_options)
     check_finite(model.module, f"Weights of {model.name}")
     model.module.eval()
     return model.to(device)
@@ -53,6 +57,7 @@ def _opened(
     use_ema: bool,
     seed: int,
     attention: Any,
+    trust: bool,
     timm_options: dict[str, Any],
 ) -> Model:
     if isinstance(name, nn.Module):
@@ -63,7 +68,8 @@ def _opened(
         if attention is not None or timm_options:
             given = sorted([*timm_options, *(["attention"] if attention is not None else [])])
             raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")
-        return _from_run(Path(name), weights, use_ema)
+        with only_named(trust=trust):
+            return _from_run(Path(name), weights, use_ema)
     return _from_name(str(name), weights, use_ema, seed, attention, timm_options)
 
 
@@ -143,6 +149,7 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
             notes.append(f"{found[0]} is damaged (its checksum differs): {weights} was opened instead.")
             warnings.warn(notes[0], stacklevel=4)
     state, _ = read_weights(weights, use_ema)
+    _import_attention(description, run)
     module = _converted(_build(description["name"], description.get("kwargs", {})), description.get("attention"))
     load_into(module, state, str(weights))
     which = Path(weights).parent.name
@@ -153,6 +160,15 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
         source["attention"] = description["attention"]
     preprocess = Preprocess.from_dict(description["preprocess"])
     return Model(module, run.name, preprocess, source, notes, classes=description.get("classes"))
+
+
+def _import_attention(description: Mapping[str, Any], run: Path) -> None:
+    """An attention that is not ours is registered by a module that the run remembers."""
+    from vitscope.attention.description import attention_names
+
+    known = all(ATTENTIONS.find(name) for name in attention_names(description.get("attention")))
+    if not known and (problems := import_remembered(description, run)):
+        raise VitscopeError("\n".join(problems))
 
 
 def _description(file: Path) -> dict[str, Any]:

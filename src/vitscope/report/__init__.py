@@ -1,6 +1,25 @@
 """The report: one offline page that answers questions from a run's tables."""
 
-from vitscope.report.page import build_report, collect_findings
-from vitscope.report.panel import Finding, Panel, register_panel
+from __future__ import annotations
 
-__all__ = ["Finding", "Panel", "build_report", "collect_findings", "register_panel"]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.report.page import build_report as build_report
+    from vitscope.report.page import collect_findings as collect_findings
+    from vitscope.report.panel import Finding as Finding
+    from vitscope.report.panel import Panel as Panel
+    from vitscope.report.panel import register_panel as register_panel
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Finding": "panel",
+        "Panel": "panel",
+        "build_report": "page",
+        "collect_findings": "page",
+        "register_panel": "panel",
+    },
+)

@@ -8,13 +8,16 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from vitscope.errors import RunError
-from vitscope.report.panel import PANELS, Finding, Panel
+from vitscope.outside import import_remembered, only_named
+from vitscope.registry import PANELS
+from vitscope.report.left_over import left_over_tables
+from vitscope.report.panel import Finding, Panel
 from vitscope.report.sources import default_page, gather, parts_of
 
 if TYPE_CHECKING:
@@ -29,13 +32,20 @@ BUDGETS = ((300, 12), (100, 8), (40, 4), (20, 0))
 
 
 def build_report(
-    runs: Iterable[Run | str | Path] | Run | str | Path, out: str | Path | None = None, *, strict: bool = False
+    runs: Iterable[Run | str | Path] | Run | str | Path,
+    out: str | Path | None = None,
+    *,
+    strict: bool = False,
+    trust: bool = False,
 ) -> Path:
     """Draw one offline page about one or several runs, and save its figures as SVG and PNG.
 
     `out` is the page (a name ending in .html) or the folder for `report.html`; without it the page lies in the run's
     folder, or in the folder that holds all of them. Figures go to `figures/` of the run, or, of several, beside the
     page. A panel that cannot be drawn is named on the page with the reason; with `strict` its error is raised instead.
+
+    trust: import the code outside of vitscope that the runs name, for its panels. Otherwise the page shows their
+    tables and says what is missing.
     """
     from vitscope.report.svg import well_formed
 
@@ -43,7 +53,10 @@ def build_report(
     page = default_page(labelled.values()) if out is None else Path(out)
     if page.suffix.lower() not in (".html", ".htm"):
         page = page / "report.html"
+    missing = _import_remembered(labelled.values(), trust)
     panels, failures = draw_panels(labelled, strict=strict)
+    panels += left_over_tables(labelled, panels)
+    failures += missing
     own = next(iter(labelled.values())) if len(labelled) == 1 else None
     figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures")
     problems += _further_files(panels)
@@ -58,6 +71,13 @@ def build_report(
     return atomic_write(page, html)
 
 
+def _import_remembered(runs: Iterable[Run], trust: bool) -> list[str]:
+    """Panels that are not ours are registered by modules that the runs remember -> why some are missing."""
+    with only_named(trust=trust):
+        told = [import_remembered(part.config, part.path) for run in runs for part in parts_of(run)]
+    return [f"Panels may be missing, their tables are below. {text}" for texts in told for text in texts]
+
+
 def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int | None = None) -> list[Finding]:
     """The findings of all panels, the most interesting first; `n` of them."""
     panels, _ = draw_panels(gather(runs))
@@ -69,9 +89,8 @@ def draw_panels(runs: Mapping[str, Run], *, strict: bool = False) -> tuple[list[
     """Every registered panel that has its tables, in the order of the page, and why others failed."""
     from vitscope.report.figures import house_style
 
-    discover_panels()
     panels, failures = [], []
-    for key, function in sorted(PANELS.items()):
+    for key, function in PANELS.load_all().items():
         try:
             with house_style():
                 panel = function(runs)
@@ -86,16 +105,6 @@ def draw_panels(runs: Mapping[str, Run], *, strict: bool = False) -> tuple[list[
                 panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
             panels.append(panel)
     return sorted(panels, key=lambda panel: (panel.order, panel.key)), failures
-
-
-def discover_panels() -> None:
-    """Import every module that may hold a panel: analyses, robustness, report/panels. A new file is a new panel."""
-    import pkgutil
-
-    for name in ("vitscope.analyses", "vitscope.robustness", "vitscope.report.panels"):
-        package = import_module(name)
-        for module in pkgutil.walk_packages(package.__path__, name + "."):
-            import_module(module.name)
 
 
 def _figures(panels: list[Panel], folder: Path) -> tuple[dict[tuple[str, str], Markup], list[str]]:

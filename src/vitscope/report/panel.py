@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from vitscope.registry import PANELS
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -40,7 +42,6 @@ class Panel:
 
 
 PanelFunction = Callable[[Mapping[str, "Run"]], "Panel | None"]
-PANELS: dict[str, PanelFunction] = {}
 
 
 def register_panel(key: str) -> Callable[[PanelFunction], PanelFunction]:
@@ -50,7 +51,6 @@ def register_panel(key: str) -> Callable[[PanelFunction], PanelFunction]:
     """
 
     def register(function: PanelFunction) -> PanelFunction:
-        PANELS[key] = function
-        return function
+        return PANELS.add(key, function)
 
     return register

@@ -5,8 +5,9 @@ Names are loaded on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
     from vitscope.robustness.attacking import attack as attack
@@ -24,31 +25,22 @@ if TYPE_CHECKING:
     from vitscope.robustness.sets import register_set as register_set
     from vitscope.robustness.threat import Threat as Threat
 
-_HOME = {
-    "attack": "vitscope.robustness.attacking",
-    "perturb": "vitscope.robustness.attacking",
-    "Attack": "vitscope.robustness.attacks",
-    "Task": "vitscope.robustness.attacks",
-    "create_attack": "vitscope.robustness.attacks",
-    "list_attacks": "vitscope.robustness.attacks",
-    "register_attack": "vitscope.robustness.attacks",
-    "Threat": "vitscope.robustness.threat",
-    "evaluate": "vitscope.robustness.evaluating",
-    "corrupt": "vitscope.robustness.corruptions",
-    "list_corruptions": "vitscope.robustness.corruptions",
-    "register_corruption": "vitscope.robustness.corruptions",
-    "list_sets": "vitscope.robustness.sets",
-    "register_set": "vitscope.robustness.sets",
-}
-
-__all__ = list(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'vitscope.robustness' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Attack": "attacks",
+        "Task": "attacks",
+        "Threat": "threat",
+        "attack": "attacking",
+        "corrupt": "corruptions",
+        "create_attack": "attacks",
+        "evaluate": "evaluating",
+        "list_attacks": "attacks",
+        "list_corruptions": "corruptions",
+        "list_sets": "sets",
+        "perturb": "attacking",
+        "register_attack": "attacks",
+        "register_corruption": "corruptions",
+        "register_set": "sets",
+    },
+)

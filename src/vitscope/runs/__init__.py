@@ -1,9 +1,27 @@
 """Run folders: configuration, environment, tables and provenance on disk."""
 
-from vitscope.runs.files import atomic_write
-from vitscope.runs.lock import lock_holder
-from vitscope.runs.repeat import rerun
-from vitscope.runs.request import AnalyzeOptions
-from vitscope.runs.run import FORMAT, Run
+from __future__ import annotations
 
-__all__ = ["FORMAT", "AnalyzeOptions", "Run", "atomic_write", "lock_holder", "rerun"]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.runs.files import atomic_write as atomic_write
+    from vitscope.runs.lock import lock_holder as lock_holder
+    from vitscope.runs.repeat import rerun as rerun
+    from vitscope.runs.request import AnalyzeOptions as AnalyzeOptions
+    from vitscope.runs.run import FORMAT as FORMAT
+    from vitscope.runs.run import Run as Run
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "AnalyzeOptions": "request",
+        "FORMAT": "run",
+        "Run": "run",
+        "atomic_write": "files",
+        "lock_holder": "lock",
+        "rerun": "repeat",
+    },
+)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitscope.errors import RunError, VitscopeError
+from vitscope.outside import import_remembered, only_named
 from vitscope.runs.config import difference
 from vitscope.runs.request import AnalyzeOptions, place_of
 from vitscope.runs.run import Run
@@ -15,15 +16,25 @@ from vitscope.runs.run import Run
 _PLACES = ("path", "run_path", "source", "root", "list_file")  # where things lie now may differ; what they are may not
 
 
-def rerun(run: str | Path | Run, out: str | Path | None = None, *, overwrite: bool = False, **how: Any) -> Run:
+def rerun(
+    run: str | Path | Run, out: str | Path | None = None, *, overwrite: bool = False, trust: bool = False, **how: Any
+) -> Run:
     """Do a run again. `out` is by default a folder beside it, NAME-rerun; the run's own folder resumes it.
 
+    trust: import the code outside of vitscope that the folder names; a folder may come from anyone.
     how: options that change no result, such as workers, device or progress.
     """
+    with only_named(trust=trust):
+        return _rerun(run, out, overwrite, how)
+
+
+def _rerun(run: str | Path | Run, out: str | Path | None, overwrite: bool, how: Mapping[str, Any]) -> Run:
     old = run if isinstance(run, Run) else Run.open(run)
     repeat = {"analyze": _analyze, "evaluate": _analyze, "train": _train}.get(old.kind)
     if repeat is None:
         raise VitscopeError(f"{old.path} is a run of kind {old.kind!r}, which cannot be made from its configuration.")
+    if problems := import_remembered(old.config, old.path):
+        raise RunError("\n".join(problems))
     place = str(out) if out is not None else f"{old.path}-rerun"
     command = ["vitscope", "rerun", str(old.path), "--out", place]
     return repeat(old, command, {"out": place, "overwrite": overwrite, **how})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import NumericalError, RunError
 from vitscope.options import check_finite
+from vitscope.registry import outside_modules
 from vitscope.runs.config import difference, dump_yaml, load_yaml, plain
 from vitscope.runs.environment import describe_environment
 from vitscope.runs.files import atomic_write, explain, make_folder, remove_leftovers
@@ -62,6 +63,8 @@ class Run:
         """
         path, resolved = Path(path), dict(plain(config))
         check_finite(resolved, "config")
+        if modules := outside_modules():  # code that is not ours: needed to read, draw or repeat this run
+            resolved["modules"] = modules
         make_folder(path)
         if not lock:
             return cls(path, resolved, writable=True)
@@ -108,7 +111,7 @@ class Run:
 
     def _resume(self, kind: str, command: str | Sequence[str] | None, free: Sequence[str]) -> None:
         _check_format(self.path, offer_overwrite=True)
-        lines = difference(load_yaml(self.path / "config.yaml"), self.config, free)
+        lines = difference(load_yaml(self.path / "config.yaml"), self.config, [*free, "modules"])
         if self.kind != kind:
             lines.insert(0, f"kind of run: {self.kind!r} -> {kind!r}")
         if lines:

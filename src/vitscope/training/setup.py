@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitscope.data import ImageData, load_data, steps_per_epoch
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
+from vitscope.registry import outside_modules
 from vitscope.training.options import TrainOptions
 from vitscope.training.start import start_from
 
@@ -116,6 +117,7 @@ def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
         "name": options.model,
         "kwargs": model.source["options"],
         "attention": options.attention or None,
+        **({"modules": modules} if (modules := outside_modules()) else {}),
         "preprocess": model.preprocess.to_dict(),
         "classes": model.classes,
     }

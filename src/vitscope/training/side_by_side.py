@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import VitscopeError
+from vitscope.registry import outside_modules
 from vitscope.runs import Run, atomic_write
 from vitscope.runs.config import dump_yaml
 from vitscope.training.loop import train
@@ -50,8 +51,9 @@ def _started(options: Sequence[TrainOptions], threads: int) -> Iterator[list[sub
     try:
         for one in options:
             words = _beside(one, ".yaml")
-            atomic_write(words, dump_yaml(one.to_config()))
+            atomic_write(words, dump_yaml({"options": one.to_config(), "modules": outside_modules()}))
             command = [sys.executable, "-m", "vitscope", "train", "--config", str(words), "--out", str(one.out)]
+            command += ["--trust"]  # the file is our own
             command += ["--no-progress", *(["--overwrite"] if one.overwrite else [])]
             with _beside(one, ".log").open("wb") as log:  # not a pipe, which would fill up
                 processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log))

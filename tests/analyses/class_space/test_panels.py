@@ -8,8 +8,8 @@ from PIL import Image
 
 from vitscope.analyses.engine import analyze
 from vitscope.data import load_data
+from vitscope.registry import PANELS
 from vitscope.report.figures import house_style
-from vitscope.report.panel import PANELS
 
 KEYS = [
     "class_space",
@@ -65,7 +65,7 @@ def runs(tools, digits, tmp_path_factory):
 @pytest.mark.parametrize("key", KEYS)
 def test_every_panel_has_its_anatomy(runs, key, several):
     with house_style():
-        panel = PANELS[key](runs if several else {"one": runs["one"]})
+        panel = PANELS.get(key)(runs if several else {"one": runs["one"]})
         assert panel is not None
         for stem, figure in panel.figures.items():
             figure.canvas.draw()
@@ -82,14 +82,14 @@ def test_panels_are_absent_where_their_tables_are(tmp_path, tools, digits):
     run = analyze(
         tools["build"](num_classes=4), load_data(digits, "val"), ["accuracy"], tmp_path, report=False, progress=False
     )
-    assert all(PANELS[key]({"one": run}) is None for key in KEYS)
+    assert all(PANELS.get(key)({"one": run}) is None for key in KEYS)
 
 
 def test_missing_masks_are_said(runs):
     with house_style():
-        panel = PANELS["class_space"]({"one": runs["one"]})
-        relevance = PANELS["class_space_relevance"]({"one": runs["one"]})
-        perturbation = PANELS["class_space_perturbation"]({"one": runs["one"]})
+        panel = PANELS.get("class_space")({"one": runs["one"]})
+        relevance = PANELS.get("class_space_relevance")({"one": runs["one"]})
+        perturbation = PANELS.get("class_space_perturbation")({"one": runs["one"]})
     assert "No masks" in panel.reading
     assert "class_space_class_vs_context" not in panel.figures
     assert "no masks" in relevance.reading
@@ -99,7 +99,7 @@ def test_missing_masks_are_said(runs):
 
 def test_chance_is_drawn_and_said_for_the_number_of_classes(runs):
     with house_style():
-        panel = PANELS["class_space"]({"one": runs["one"]})
+        panel = PANELS.get("class_space")({"one": runs["one"]})
     assert "0.625 that the token knows nothing" in panel.reading  # (4 + 1) / (2 * 4)
     for ax in panel.figures["class_space_identifiability"].axes[:2]:
         assert any(np.allclose(line.get_ydata(), 0.625) for line in ax.get_lines())
@@ -119,7 +119,7 @@ def test_a_missing_interval_is_said_and_chosen_blocks_are_named(runs):
 
 def test_the_stack_reaches_one_hundred_and_no_more(runs):
     with house_style():
-        figure = PANELS["class_space_composition"]({"one": runs["one"]}).figures["class_space_composition"]
+        figure = PANELS.get("class_space_composition")({"one": runs["one"]}).figures["class_space_composition"]
     for ax in figure.axes[:2]:
         tops = {}
         for bar in ax.patches:
@@ -137,8 +137,8 @@ def test_under_the_published_conventions_every_panel_is_drawn_and_the_stack_is_t
     exact = analyze(model, data, ["class_space.composition"], tmp_path / "exact", **quiet)
     with house_style():
         for key in KEYS[:4]:
-            assert PANELS[key]({"code": code}) is not None
-        panels = [PANELS["class_space_composition"]({"one": run}) for run in (code, exact)]
+            assert PANELS.get(key)({"code": code}) is not None
+        panels = [PANELS.get("class_space_composition")({"one": run}) for run in (code, exact)]
     mine, other = ([bar.get_height() for bar in p.figures["class_space_composition"].axes[0].patches] for p in panels)
     assert mine == pytest.approx(other)
     assert "overlapping matches of one" in panels[0].captions["class_space_composition"]

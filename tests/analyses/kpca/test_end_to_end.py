@@ -8,7 +8,7 @@ import timm
 import torch
 
 from vitscope.analyses import analyze
-from vitscope.analyses.kpca.construct import construct, constructed_values
+from vitscope.analyses.kpca.construction import construct, constructed_values
 from vitscope.data import load_data
 from vitscope.models import open_model
 from vitscope.report import build_report

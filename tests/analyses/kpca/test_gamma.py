@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitscope.analyses.kpca.construct import construct, theoretical_values
+from vitscope.analyses.kpca.construction import construct, theoretical_values
 from vitscope.analyses.kpca.gamma import gamma, gamma_statistics, perturbed_vectors, recovered_vectors
 from vitscope.analyses.kpca.gram import centred_gram
 from vitscope.analyses.kpca.keygram import KeyGram

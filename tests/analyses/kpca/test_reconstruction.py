@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitscope.analyses.kpca.construct import construct
+from vitscope.analyses.kpca.construction import construct
 from vitscope.analyses.kpca.gram import standardise
 from vitscope.analyses.kpca.reconstruction import errors, squared_norms
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitscope.analyses.kpca.construct import theoretical_values
+from vitscope.analyses.kpca.construction import theoretical_values
 from vitscope.analyses.kpca.keygram import KeyGram
 from vitscope.analyses.kpca.nulls import normal, other_head, with_row_norms
 from vitscope.analyses.kpca.values import MEASURES, SIGN_DEPENDENT, Side, measures, theoretical_side

@@ -17,7 +17,7 @@ from vitscope.robustness.corruptions import (
     register_corruption,
 )
 from vitscope.robustness.corruptions.batched import NAMES
-from vitscope.robustness.corruptions.registry import _CORRUPTIONS, size_remark
+from vitscope.robustness.corruptions.registry import size_remark
 
 RANDOM = set(COMMON) - {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}
 
@@ -113,12 +113,9 @@ def test_a_corruption_of_ones_own_is_a_decorated_function():
     def dim(pixels, severity, seeds):
         return pixels // (severity + 1)
 
-    try:
-        assert list_corruptions()[-1] == "dim"
-        assert parse_corruptions("dim") == ("dim",)
-        assert corrupt(torch.full((1, 3, 32, 32), 90, dtype=torch.uint8), "dim", 2, [0]).unique().tolist() == [30]
-    finally:
-        _CORRUPTIONS.pop("dim")
+    assert list_corruptions()[-1] == "dim"
+    assert parse_corruptions("dim") == ("dim",)
+    assert corrupt(torch.full((1, 3, 32, 32), 90, dtype=torch.uint8), "dim", 2, [0]).unique().tolist() == [30]
 
 
 def test_without_the_package_the_error_names_the_extra_and_what_works_without(monkeypatch):

@@ -10,7 +10,6 @@ from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.corruptions import COMMON
 from vitscope.robustness.corruptions.registry import FAMILIES
 from vitscope.robustness.sets import SetOptions, list_sets, open_sets, parse_sets, register_set
-from vitscope.robustness.sets.registry import _SETS
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import set_folders as folders
@@ -125,8 +124,5 @@ def test_a_set_of_ones_own_is_a_decorated_function(sets):
     def mine(folder, options):
         return open_sets({"V2": folder}, options)
 
-    try:
-        assert list_sets()["X"] == "my set"
-        assert len(open_sets(parse_sets({"X": sets["V2"]}))[0].data) == 3
-    finally:
-        _SETS.pop("X")
+    assert list_sets()["X"] == "my set"
+    assert len(open_sets(parse_sets({"X": sets["V2"]}))[0].data) == 3

@@ -1,17 +1,33 @@
 """Kernel-PCA lens: is attention what the theory says it is? `docs/kpca.md` has the mathematics and the verdicts."""
 
-from vitscope.analyses.kpca.construct import construct, constructed_values, theoretical_values
-from vitscope.analyses.kpca.gram import Gram, centre, centred_gram, log_k_phi, standardise
-from vitscope.analyses.kpca.keygram import KeyGram
+from __future__ import annotations
 
-__all__ = [
-    "Gram",
-    "KeyGram",
-    "centre",
-    "centred_gram",
-    "construct",
-    "constructed_values",
-    "log_k_phi",
-    "standardise",
-    "theoretical_values",
-]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.analyses.kpca.construction import construct as construct
+    from vitscope.analyses.kpca.construction import constructed_values as constructed_values
+    from vitscope.analyses.kpca.construction import theoretical_values as theoretical_values
+    from vitscope.analyses.kpca.gram import Gram as Gram
+    from vitscope.analyses.kpca.gram import centre as centre
+    from vitscope.analyses.kpca.gram import centred_gram as centred_gram
+    from vitscope.analyses.kpca.gram import log_k_phi as log_k_phi
+    from vitscope.analyses.kpca.gram import standardise as standardise
+    from vitscope.analyses.kpca.keygram import KeyGram as KeyGram
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "Gram": "gram",
+        "KeyGram": "keygram",
+        "centre": "gram",
+        "centred_gram": "gram",
+        "construct": "construction",
+        "constructed_values": "construction",
+        "log_k_phi": "gram",
+        "standardise": "gram",
+        "theoretical_values": "construction",
+    },
+)

@@ -18,7 +18,7 @@ from torch import Tensor
 from vitscope.analyses.base import Figure, register_analysis
 from vitscope.analyses.kpca import alignment, nulls
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
-from vitscope.analyses.kpca.construct import theoretical_values, unit_scale
+from vitscope.analyses.kpca.construction import theoretical_values, unit_scale
 from vitscope.analyses.kpca.eigen import numerical_rank
 from vitscope.analyses.kpca.gram import double
 from vitscope.analyses.kpca.matching import best_matching

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed
-from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import check_options, check_types, import_class
+from vitscope.errors import VitscopeError
+from vitscope.registry import ATTACKS, check_options, check_types
 
 if TYPE_CHECKING:
     from vitscope.robustness.norms import Norm
@@ -80,7 +80,6 @@ class Attack:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.options().items())})"
 
 
-_ATTACKS: dict[str, type[Attack]] = {}
 A = TypeVar("A", bound=type[Attack])
 
 
@@ -89,40 +88,21 @@ def register_attack(name: str) -> Callable[[A], A]:
 
     def register(cls: A) -> A:
         cls.name = name
-        _ATTACKS[name] = cls
-        return cls
+        return ATTACKS.add(name, cls)
 
     return register
 
 
-def _discover() -> None:
-    """Import every module of this package once: a new file is a new attack."""
-    import importlib
-    import pkgutil
-
-    import vitscope.robustness.attacks as package
-
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        importlib.import_module(module.name)
-
-
 def list_attacks() -> list[str]:
-    _discover()
-    return sorted(_ATTACKS)
+    return ATTACKS.names()
 
 
 def create_attack(name: str, **options: Any) -> Attack:
     """An attack by its name, or by `package.module:Class` for one outside this package."""
-    _discover()
-    if ":" in name:  # registers itself under that name, so that a saved configuration finds it again
-        register_attack(name)(import_class(name, Attack, "attack", "vitscope.robustness.Attack"))
-    if name not in _ATTACKS:
-        raise VitscopeError(
-            f"There is no attack {name!r}.{suggest(name, _ATTACKS)} Known: {', '.join(sorted(_ATTACKS))}."
-        )
-    check_options(options, [f.name for f in fields(_ATTACKS[name])], "attack", name)
-    check_types(options, _ATTACKS[name], "attack", name)
-    return _ATTACKS[name](**options)
+    known: type[Attack] = ATTACKS.get(name)
+    check_options(options, [f.name for f in fields(known)], "attack", name)
+    check_types(options, known, "attack", name)
+    return known(**options)
 
 
 def import_extra(package: str, attack: str) -> Any:

@@ -1,23 +1,31 @@
 """The corruptions of ImageNet-C for any picture: `corrupt(pixels, "fog", 3, seeds)`."""
 
-from vitscope.robustness.corruptions.registry import (
-    COMMON,
-    SEVERITIES,
-    corrupt,
-    image_seed,
-    list_corruptions,
-    parse_corruptions,
-    parse_severities,
-    register_corruption,
-)
+from __future__ import annotations
 
-__all__ = [
-    "COMMON",
-    "SEVERITIES",
-    "corrupt",
-    "image_seed",
-    "list_corruptions",
-    "parse_corruptions",
-    "parse_severities",
-    "register_corruption",
-]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.robustness.corruptions.registry import COMMON as COMMON
+    from vitscope.robustness.corruptions.registry import SEVERITIES as SEVERITIES
+    from vitscope.robustness.corruptions.registry import corrupt as corrupt
+    from vitscope.robustness.corruptions.registry import image_seed as image_seed
+    from vitscope.robustness.corruptions.registry import list_corruptions as list_corruptions
+    from vitscope.robustness.corruptions.registry import parse_corruptions as parse_corruptions
+    from vitscope.robustness.corruptions.registry import parse_severities as parse_severities
+    from vitscope.robustness.corruptions.registry import register_corruption as register_corruption
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "COMMON": "registry",
+        "SEVERITIES": "registry",
+        "corrupt": "registry",
+        "image_seed": "registry",
+        "list_corruptions": "registry",
+        "parse_corruptions": "registry",
+        "parse_severities": "registry",
+        "register_corruption": "registry",
+    },
+)

@@ -11,7 +11,6 @@ are left as they were.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from torch.nn import functional as F
 
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError, suggest
+from vitscope.registry import CORRUPTIONS
 
 FAMILIES = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -33,23 +33,20 @@ TOGETHER = 16  # pictures: enough to be quick, and a large batch needs no more m
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's conversion to grey
 
 Corruption = Callable[[Tensor, int, Sequence[int]], Tensor]  # (B, 3, H, W) uint8, severity, a seed per picture
-_CORRUPTIONS: dict[str, Corruption] = {}
 
 
 def register_corruption(name: str) -> Callable[[Corruption], Corruption]:
     """Function decorator: make a corruption known under `name`. It may draw from `seeds` only."""
 
     def register(function: Corruption) -> Corruption:
-        _CORRUPTIONS[name] = function
-        return function
+        return CORRUPTIONS.add(name, function)
 
     return register
 
 
 def list_corruptions() -> list[str]:
     """The fifteen in their usual order, then those that were registered beside them."""
-    _import_built_in()
-    return [*COMMON, *(name for name in _CORRUPTIONS if name not in COMMON)]
+    return [*COMMON, *(name for name in CORRUPTIONS.names() if name not in COMMON)]
 
 
 def image_seed(seed: int, image: int | str, corruption: str, severity: int) -> int:
@@ -64,25 +61,23 @@ def corrupt(pixels: Tensor, name: str, severity: int, seeds: Sequence[int]) -> T
     as three equal channels; the result is its luma, or for noise the first channel, since averaging three draws would
     weaken the noise.
     """
-    _import_built_in()
-    if name not in _CORRUPTIONS:
-        raise _unknown(name)
+    function = _function(name)
     if severity not in SEVERITIES:
         raise VitscopeError(f"A severity is a whole number from 1 to 5, not {severity!r}.")
     _check(pixels, seeds)
     parts = [
-        _corrupt(pixels[i : i + TOGETHER], name, severity, seeds[i : i + TOGETHER])
+        _corrupt(pixels[i : i + TOGETHER], name, function, severity, seeds[i : i + TOGETHER])
         for i in range(0, len(pixels), TOGETHER)
     ]
     return torch.cat(parts) if parts else pixels
 
 
-def _corrupt(pixels: Tensor, name: str, severity: int, seeds: Sequence[int]) -> Tensor:
+def _corrupt(pixels: Tensor, name: str, function: Corruption, severity: int, seeds: Sequence[int]) -> Tensor:
     size, grey = tuple(pixels.shape[2:]), pixels.shape[1] == 1
     x = pixels.expand(-1, 3, -1, -1) if grey else pixels  # (B, 3, H, W)
     if min(size) < LEAST:
         x = _resize(x, tuple(max(LEAST, side) for side in size))
-    x = _CORRUPTIONS[name](x.contiguous(), severity, seeds)
+    x = function(x.contiguous(), severity, seeds)
     if min(size) < LEAST:
         x = _resize(x, size)
     if not grey:
@@ -100,12 +95,18 @@ def size_remark(height: int, width: int) -> str:
 
 
 def parse_corruptions(words: str | Sequence[str]) -> tuple[str, ...]:
-    """'all', names and families (noise, blur, weather, digital), separated by commas -> names in their order."""
+    """'all', names and families (noise, blur, weather, digital), separated by commas -> names in their order.
+
+    One's own may be named by its address, `package.module:function`.
+    """
     words = [words] if isinstance(words, str) else words
     asked = [part.strip() for word in words for part in word.split(",") if part.strip()]
     known = list_corruptions()
     chosen: set[str] = set()
     for word in asked:
+        if ":" in word:
+            word = CORRUPTIONS.resolve(word)[0]
+            known = list_corruptions()
         if word not in ("all", *FAMILIES, *known):
             raise _unknown(word)
         chosen |= set(COMMON if word == "all" else FAMILIES.get(word, (word,)))
@@ -127,9 +128,11 @@ def parse_severities(words: str | Sequence[str | int]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _import_built_in() -> None:
-    for module in ("batched", "published"):
-        import_module(f"vitscope.robustness.corruptions.{module}")
+def _function(name: str) -> Corruption:
+    """The corruption behind a name or `package.module:function`."""
+    if name in COMMON:
+        import vitscope.robustness.corruptions.published  # noqa: F401  (registers the fifteen)
+    return CORRUPTIONS.get(name)
 
 
 def _resize(x: Tensor, size: tuple[int, ...]) -> Tensor:

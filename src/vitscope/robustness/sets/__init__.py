@@ -1,5 +1,25 @@
 """Published sets that shift away from ImageNet, each in the layout in which it is distributed."""
 
-from vitscope.robustness.sets.registry import SetOptions, list_sets, open_sets, parse_sets, register_set
+from __future__ import annotations
 
-__all__ = ["SetOptions", "list_sets", "open_sets", "parse_sets", "register_set"]
+from typing import TYPE_CHECKING
+
+from vitscope.lazy import lazy
+
+if TYPE_CHECKING:
+    from vitscope.robustness.sets.registry import SetOptions as SetOptions
+    from vitscope.robustness.sets.registry import list_sets as list_sets
+    from vitscope.robustness.sets.registry import open_sets as open_sets
+    from vitscope.robustness.sets.registry import parse_sets as parse_sets
+    from vitscope.robustness.sets.registry import register_set as register_set
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "SetOptions": "registry",
+        "list_sets": "registry",
+        "open_sets": "registry",
+        "parse_sets": "registry",
+        "register_set": "registry",
+    },
+)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from vitscope.errors import DataError, VitscopeError, suggest
+from vitscope.registry import SETS
 from vitscope.robustness.condition import Condition
-from vitscope.robustness.corruptions import COMMON, SEVERITIES
-
-_BUILT_IN = ("masked", "imagenet_c", "imagenet_o", "imagenet_v2", "imagenet_sketch")
+from vitscope.robustness.corruptions.registry import COMMON, SEVERITIES
 
 
 @dataclass(frozen=True)
@@ -30,14 +28,21 @@ class SetOptions:
 
 
 SetFunction = Callable[[Path, SetOptions], list[Condition]]
-_SETS: dict[str, tuple[str, SetFunction]] = {}
+
+
+@dataclass(frozen=True)
+class SetEntry:
+    """A set: what people call it, and what reads it."""
+
+    name: str
+    function: SetFunction
 
 
 def register_set(letter: str, name: str) -> Callable[[SetFunction], SetFunction]:
     """Function decorator: `letter` is what users type, `name` what people call the set."""
 
     def register(function: SetFunction) -> SetFunction:
-        _SETS[letter] = (name, function)
+        SETS.add(letter, SetEntry(name, function))
         return function
 
     return register
@@ -45,13 +50,14 @@ def register_set(letter: str, name: str) -> Callable[[SetFunction], SetFunction]
 
 def list_sets() -> dict[str, str]:
     """{letter: name}"""
-    for module in _BUILT_IN:
-        import_module(f"vitscope.robustness.sets.{module}")
-    return {letter: _SETS[letter][0] for letter in sorted(_SETS)}  # not in the order in which they were imported
+    return {letter: _entry(letter).name for letter in SETS.load_all()}
 
 
 def parse_sets(words: str | Sequence[str] | Mapping[str, str | Path] | None) -> dict[str, Path]:
-    """'A=DIR,R=DIR', or words, or a mapping -> {letter: folder}. Letters in any case."""
+    """'A=DIR,R=DIR', or words, or a mapping -> {letter: folder}. Letters in any case.
+
+    A set of one's own may be named by the address of its function, `package.module:function=DIR`.
+    """
     known = list_sets()
     if isinstance(words, Mapping):
         pairs = [(str(letter), str(folder)) for letter, folder in words.items()]
@@ -59,26 +65,32 @@ def parse_sets(words: str | Sequence[str] | Mapping[str, str | Path] | None) -> 
         words = [words] if isinstance(words, str) else list(words or ())
         pairs = [_pair(part.strip(), known) for word in words for part in word.split(",") if part.strip()]
     found: dict[str, Path] = {}
-    for letter, folder in pairs:
-        if letter.upper() not in known:
-            raise VitscopeError(f"There is no set {letter!r}.{suggest(letter.upper(), known)} Known: {_names(known)}.")
-        if letter.upper() in found:
-            raise VitscopeError(f"The set {letter.upper()} is given twice: one folder each.")
-        found[letter.upper()] = Path(folder).expanduser()
-    return {letter: found[letter] for letter in known if letter in found}
+    for word, folder in pairs:
+        if ":" not in word and word.upper() not in known:
+            raise VitscopeError(f"There is no set {word!r}.{suggest(word.upper(), known)} Known: {_names(known)}.")
+        letter, _ = SETS.resolve(word)
+        if letter in found:
+            raise VitscopeError(f"The set {letter} is given twice: one folder each.")
+        found[letter] = Path(folder).expanduser()
+    return {letter: found[letter] for letter in SETS.names() if letter in found}
 
 
 def open_sets(folders: Mapping[str, Path], options: SetOptions | None = None) -> list[Condition]:
     """The conditions of the named sets, in the order of the registry."""
-    list_sets()
     conditions: list[Condition] = []
     for letter, folder in folders.items():
-        name, function = _SETS[letter]
+        entry = _entry(letter)
         if not folder.is_dir():
             what = "is not a folder" if folder.exists() else "does not exist"
-            raise DataError(f"{folder} {what}: --ood {letter}=DIR takes the folder of {name}.")
-        conditions += function(folder, options or SetOptions())
+            raise DataError(f"{folder} {what}: --ood {letter}=DIR takes the folder of {entry.name}.")
+        conditions += entry.function(folder, options or SetOptions())
     return conditions
+
+
+def _entry(letter: str) -> SetEntry:
+    """The set of that letter; a bare function, named by its address, is called what its address says."""
+    found = SETS.get(letter)
+    return found if isinstance(found, SetEntry) else SetEntry(letter, found)
 
 
 def _pair(part: str, known: Mapping[str, str]) -> tuple[str, str]:

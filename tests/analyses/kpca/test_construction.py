@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitscope.analyses.kpca.construct import construct
+from vitscope.analyses.kpca.construction import construct
 from vitscope.analyses.kpca.gram import centred_gram, log_k_phi, scores
 from vitscope.errors import VitscopeError
 
