@@ -167,10 +167,27 @@ PANELS = Registry("panel", "register_panel", ("vitscope.analyses", "vitscope.rob
 ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, PANELS)
 
 
-def outside_modules() -> list[str]:
-    """Modules outside of the package that have registered something in this process: what a run has to remember."""
-    things = [getattr(thing, "function", thing) for registry in ALL for thing in registry._things.values()]
-    return sorted({thing.__module__ for thing in things if is_outside(thing)})
+def outside_modules(config: Any) -> list[str]:
+    """Modules outside of the package whose things a configuration names, or which draw panels: what a run remembers."""
+    words = {word for text in _texts(config) for word in re.split(r"[,;\s]+", text)}
+    words |= {word[: at.start()] for word in words for at in re.finditer(":", word)}  # 'rpc:layers=0' names 'rpc'
+    found = set()
+    for registry in ALL:
+        named = registry._things if registry is PANELS else {registry.normal(word) for word in words}
+        things = [getattr(t, "function", t) for name, t in registry._things.items() if name in named]
+        found |= {thing.__module__ for thing in things if is_outside(thing)}
+    return sorted(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every key and text of nested mappings and lists."""
+    if isinstance(value, Mapping):
+        value = [*value, *value.values()]
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def _sources(package: str) -> Iterator[tuple[str, Path]]:

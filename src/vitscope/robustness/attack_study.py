@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
-from vitscope.analyses.class_space import Identifiability
+from vitscope.analyses.class_space.identifiability import Identifiability
 from vitscope.analyses.intervals import paired
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY

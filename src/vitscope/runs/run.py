@@ -63,7 +63,7 @@ class Run:
         """
         path, resolved = Path(path), dict(plain(config))
         check_finite(resolved, "config")
-        if modules := outside_modules():  # code that is not ours: needed to read, draw or repeat this run
+        if modules := outside_modules(resolved):  # code that is not ours: needed to read, draw or repeat this run
             resolved["modules"] = modules
         make_folder(path)
         if not lock:

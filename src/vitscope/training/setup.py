@@ -117,7 +117,7 @@ def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
         "name": options.model,
         "kwargs": model.source["options"],
         "attention": options.attention or None,
-        **({"modules": modules} if (modules := outside_modules()) else {}),
+        **({"modules": modules} if (modules := outside_modules(options.attention)) else {}),
         "preprocess": model.preprocess.to_dict(),
         "classes": model.classes,
     }

@@ -51,7 +51,8 @@ def _started(options: Sequence[TrainOptions], threads: int) -> Iterator[list[sub
     try:
         for one in options:
             words = _beside(one, ".yaml")
-            atomic_write(words, dump_yaml({"options": one.to_config(), "modules": outside_modules()}))
+            config = one.to_config()
+            atomic_write(words, dump_yaml({"options": config, "modules": outside_modules(config)}))
             command = [sys.executable, "-m", "vitscope", "train", "--config", str(words), "--out", str(one.out)]
             command += ["--trust"]  # the file is our own
             command += ["--no-progress", *(["--overwrite"] if one.overwrite else [])]
