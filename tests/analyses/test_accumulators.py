@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from vitscope.analyses.accumulators import LogBins, histogram_quantile, log_histogram, mean_std, wilson
+from vitscope.analyses.accumulators import LogBins, histogram_quantile, log_histogram, mean_std
+from vitscope.analyses.intervals import wilson
 from vitscope.errors import NumericalError, VitscopeError
 
 values = st.lists(st.floats(0, 1e9, allow_nan=False), min_size=1, max_size=60)

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.accuracy_panel import accuracy_panel, draw_calibration
 from vitscope.analyses.attention_panel import attention_panel, draw_heads
+from vitscope.analyses.intervals import wilson
 from vitscope.report.figures import house_style
 
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from vitscope.errors import NumericalError, VitscopeError
 
-Z95 = 1.959963984540054  # the normal quantile behind every 95 % interval
-
 
 @dataclass(frozen=True)
 class LogBins:
@@ -99,17 +97,3 @@ def mean_std(n: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]
     n = n.to(torch.float64)
     mean = total / n
     return mean, (squares / n - mean.square()).clamp_min(0).sqrt()
-
-
-def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval for a share: it stays inside [0, 1] and is right at 0 and n successes, too.
-
-    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
-    """
-    if n <= 0:
-        raise NumericalError("A share of no images has no interval.")
-    p, z2 = successes / n, z * z
-    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    # at the ends the exact values, which rounding would miss by an ulp
-    return (centre - half if successes > 0 else 0.0), (centre + half if successes < n else 1.0)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import Z95, wilson
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.conventions import BINS
+from vitscope.analyses.intervals import Z95, wilson
 from vitscope.errors import DataError, UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from vitscope.data.batch import Batch
     from vitscope.models import Model
-
-BINS = 15
 
 
 def true_rank(logits: Tensor, labels: Tensor) -> Tensor:

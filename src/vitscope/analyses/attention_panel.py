@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitscope.analyses.accumulators import Z95
+from vitscope.analyses.intervals import Z95
 from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report.panel import Finding, Panel, register_panel
 

@@ -1,10 +1,26 @@
-"""How sure is a difference of two shares? The interval of one share is `vitscope.analyses.accumulators.wilson`."""
+"""How sure is a share, and a difference of two?"""
 
 from __future__ import annotations
 
 import math
 
-from vitscope.analyses.accumulators import Z95, wilson
+from vitscope.errors import NumericalError
+
+Z95 = 1.959963984540054  # the normal quantile behind every 95 % interval
+
+
+def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval for a share: it stays inside [0, 1] and is right at 0 and n successes, too.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
+    """
+    if n <= 0:
+        raise NumericalError("A share of no images has no interval.")
+    p, z2 = successes / n, z * z
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    # at the ends the exact values, which rounding would miss by an ulp
+    return (centre - half if successes > 0 else 0.0), (centre + half if successes < n else 1.0)
 
 
 def newcombe(k1: int, n1: int, k2: int, n2: int) -> tuple[float, float]:

@@ -6,16 +6,13 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from vitscope.robustness.threat import channel_values
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
+    from torch import Tensor
 
     from vitscope.models.preprocessing import Preprocess
     from vitscope.robustness.attacks import Task
@@ -75,6 +72,7 @@ def gallery_pictures(
 
 def save_png(path: Path, pixels: Tensor) -> None:
     """(C, H, W) in [0, 1] -> a PNG file."""
+    import torch
     from PIL import Image
 
     levels = pixels.detach().cpu().clamp(0, 1).mul(255).round().to(torch.uint8)
@@ -85,6 +83,8 @@ def save_png(path: Path, pixels: Tensor) -> None:
 
 
 def _as_pixels(image: Tensor, task: Task, preprocess: Preprocess) -> Tensor:
+    from vitscope.robustness.threat import channel_values
+
     if task.threat.space == "pixels":
         return image
     mean, std = channel_values(preprocess, image)

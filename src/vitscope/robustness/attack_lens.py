@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import Z95, wilson
 from vitscope.analyses.base import Analysis, Setting, zeros
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
+from vitscope.analyses.intervals import Z95, wilson
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.class_space.identifiability import Identifiability
-from vitscope.analyses.intervals import paired
+from vitscope.analyses.intervals import paired, wilson
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures

@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from vitscope.analyses.accuracy import BINS, confidence_bin
+from vitscope.analyses.accuracy import confidence_bin
+from vitscope.analyses.conventions import BINS
 
 PER_BIN = 100
 

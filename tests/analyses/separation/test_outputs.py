@@ -38,7 +38,7 @@ def test_the_tidy_table_joins_fuzziness_with_the_epochs_scores(reported_run):
 
 
 def test_drawing_again_writes_the_same_tables(reported_run, probed_run, monkeypatch):
-    monkeypatch.setattr(outputs, "epoch_figures", lambda probe: {})  # tables are what is compared here
+    monkeypatch.setattr(outputs, "epoch_figures", lambda *_: {})  # tables are what is compared here
     monkeypatch.setattr(outputs, "write_gif", lambda path, frames: path)
     monkeypatch.setattr(outputs, "encoder", lambda: None)
     with house_style():

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from vitscope.analyses.separation import outputs, profile
 from vitscope.analyses.separation.panel import separation_panel
 from vitscope.report.figures import house_style
 from vitscope.runs import Run
@@ -44,6 +47,38 @@ def test_several_trainings_share_one_profile_and_each_writes_its_own_files(probe
         (ax,) = two.figures[f"separation_epochs_{label}"].axes[:1]
         assert any(text.get_text().startswith(f"{label}: ") for text in ax.texts)
     assert set(two.tables) >= {"separation_fits", "separation_spike", "separation_epoch_fits"}
+
+
+def with_fits(run: Run) -> Run:
+    """The run with the curves over the blocks of every epoch, as a training leaves it."""
+    probe = run.table("probe_separation")
+    parts = [
+        profile.block_fits(rows).assign(epoch=epoch, split=split)
+        for (epoch, split), rows in probe.groupby(["epoch", "split"])
+    ]
+    with Run.create(run.path, run.config, kind="train") as writing:
+        writing.write_table("probe_separation_fits", pd.concat(parts), allow_nan=profile.FIT_COLUMNS)
+    return Run.open(run.path)
+
+
+def test_curves_that_are_in_the_tables_are_drawn_and_not_fitted_again(probed_run, monkeypatch):
+    fitted = panel(small=probed_run)
+    run = with_fits(probed_run)
+    with house_style():
+        monkeypatch.setattr(outputs, "epoch_figures", lambda *_: {})
+        monkeypatch.setattr(outputs, "encoder", lambda: None)
+        monkeypatch.setattr(outputs, "write_gif", lambda path, frames: path.write_bytes(b""))
+        outputs.write_outputs(run)  # leaves the curves over the epochs
+        monkeypatch.undo()
+    monkeypatch.setattr(profile, "compare_fits", lambda *_: pytest.fail("fitted again"))
+    stored = panel(small=run)
+    assert stored.findings == fitted.findings
+    assert stored.html == fitted.html
+    for name in ("separation_fits", "separation_epoch_fits"):
+        pd.testing.assert_frame_equal(stored.tables[name], fitted.tables[name], check_exact=True, check_dtype=False)
+    for name in ("separation_profile", "separation_epochs"):
+        for ours, theirs in zip(stored.figures[name].axes[0].lines, fitted.figures[name].axes[0].lines, strict=True):
+            np.testing.assert_array_equal(ours.get_ydata(), theirs.get_ydata())
 
 
 def test_without_tables_there_is_no_panel(tmp_path):

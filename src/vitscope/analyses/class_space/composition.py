@@ -18,6 +18,7 @@ from torch import Tensor
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis
 from vitscope.analyses.class_space.clusters import counted
+from vitscope.analyses.class_space.conventions import SOURCES, exclusive_shares
 from vitscope.analyses.class_space.sharing import Readings
 
 if TYPE_CHECKING:
@@ -26,20 +27,10 @@ if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
-SOURCES = ("attention", "mlp", "previous")  # bits 1, 2 and 4
-SHARES = ("attention", "mlp", "previous", "several", "none")
-
 
 def match_code(after: Tensor, attention: Tensor, mlp: Tensor, previous: Tensor) -> Tensor:
     """Top classes, each (..., n) -> (..., n) int64 in 0..7: bit 1 attention, bit 2 MLP, bit 4 previous block match."""
     return (attention == after).long() + 2 * (mlp == after).long() + 4 * (previous == after).long()
-
-
-def exclusive_shares(counts: Tensor) -> dict[str, float]:
-    """Counts of the eight match codes (8,) -> percent, summing to 100."""
-    c = counts.double() / counts.sum() * 100
-    several = c[3] + c[5] + c[6] + c[7]
-    return dict(zip(SHARES, (float(c[1]), float(c[2]), float(c[4]), float(several), float(c[0]))))
 
 
 def published_shares(counts: Tensor) -> dict[str, float]:

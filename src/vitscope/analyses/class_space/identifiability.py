@@ -216,7 +216,7 @@ class Identifiability(ClassSpaceAnalysis):
 
 
 def _level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, float]:
-    from vitscope.analyses.accumulators import wilson
+    from vitscope.analyses.intervals import wilson
 
     low, high = wilson(some / 100 * r.images, r.images)
     quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}

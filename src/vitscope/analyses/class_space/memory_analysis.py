@@ -168,7 +168,7 @@ class Memories(ClassSpaceAnalysis):
         return tables | ({"class_space_memories_by_outcome": pd.DataFrame(outcomes)} if outcomes else {})
 
     def _by_outcome(self, block: int, number: int, layer: str) -> list[dict[str, object]]:
-        from vitscope.analyses.accumulators import wilson
+        from vitscope.analyses.intervals import wilson
 
         rows: list[dict[str, object]] = []
         for right, outcome in enumerate(("wrong", "right")):

@@ -26,6 +26,7 @@ from torch import Tensor
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
 from vitscope.analyses.class_space.attention_edits import attention_edit
+from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.localisation import usable
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import identifiability, ties_of
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 ATTENTION = ("self_only", "no_cls", "no_cls_bare")
-REMOVAL = {"without_context": (CONTEXT, "object"), "without_class": (OBJECT, "context")}  # removed, compared
+REMOVAL = dict(zip(REMOVALS, ((CONTEXT, "object"), (OBJECT, "context"))))  # removed, compared
 KINDS = (*ATTENTION, *REMOVAL)
 COUNTED = ("class", "image", "object", "context")  # of which a perturbation compares the first and one other
 VALUES = ("before", "after", "change")  # of r, then of r = 1
@@ -234,7 +235,7 @@ class Perturbation(ClassSpaceAnalysis):
     def _accuracy(self) -> pd.DataFrame:
         import pandas as pd
 
-        from vitscope.analyses.accumulators import wilson
+        from vitscope.analyses.intervals import wilson
 
         rows = []
         for number, kind in enumerate(self.chosen):

@@ -10,11 +10,12 @@ is then at chance and not on top, where the published code ("none") puts it.
 
 from __future__ import annotations
 
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from vitscope.errors import NumericalError, VitscopeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Ties = Literal["half", "none"]
 Variant = Literal["exact", "code"]  # right by default; "code" computes what the published program computes

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
 from vitscope.analyses.class_space.clusters import mean_over_images
@@ -35,6 +34,7 @@ from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
 from vitscope.analyses.class_space.relevance import COST, METHODS, RANDOM, random_relevance, relevance
 from vitscope.analyses.class_space.tokens import Tokens, token_masks
+from vitscope.analyses.intervals import wilson
 from vitscope.errors import VitscopeError, suggest
 
 if TYPE_CHECKING:

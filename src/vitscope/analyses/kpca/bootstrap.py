@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitscope.analyses.accumulators import Z95
+from vitscope.analyses.intervals import Z95
 from vitscope.analyses.kpca.nulls import RESAMPLING
 
 DRAWS = 4000

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vitscope.analyses.kpca.bootstrap import Mean
-from vitscope.analyses.kpca.spectrum import PUBLISHED
+from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.report.numbers import percent, short
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot tell"

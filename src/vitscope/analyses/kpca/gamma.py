@@ -27,6 +27,7 @@ from vitscope.analyses.base import Figure, register_analysis
 from vitscope.analyses.kpca import nulls
 from vitscope.analyses.kpca.alignment import ratio
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
+from vitscope.analyses.kpca.conventions import VECTORS
 from vitscope.analyses.kpca.gram import centred_gram, double, standardise
 from vitscope.analyses.kpca.statistics import pair_differences, relative_pair_differences
 from vitscope.analyses.kpca.threads import over_images
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 NOISE = 0.1  # of the published perturbation
-VECTORS = ("eigenvectors", "perturbed", "recovered", "random")
 METRICS = ("absolute", "absolute_std", "relative", "relative_std", "size", "residual")
 
 

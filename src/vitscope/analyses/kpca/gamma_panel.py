@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.kpca.gamma import VECTORS
+from vitscope.analyses.kpca.conventions import VECTORS
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report.panel import Finding, Panel, register_panel
 

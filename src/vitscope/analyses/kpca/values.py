@@ -19,6 +19,7 @@ from vitscope.analyses.base import Figure, register_analysis
 from vitscope.analyses.kpca import alignment, nulls
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.construction import theoretical_values, unit_scale
+from vitscope.analyses.kpca.conventions import LEARNED, OTHER, RANDOM
 from vitscope.analyses.kpca.eigen import numerical_rank
 from vitscope.analyses.kpca.gram import double
 from vitscope.analyses.kpca.matching import best_matching
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from vitscope.data.batch import Batch
     from vitscope.models import Model
-
-LEARNED, RANDOM, OTHER = "learned", "random", "other head"  # column `values`: V, and its nulls
 
 MEASURES = {
     "cosine": "cosine of a token's two value vectors, mean over tokens",

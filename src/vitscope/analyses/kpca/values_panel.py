@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vitscope.analyses.kpca.values import LEARNED, OTHER, RANDOM
+from vitscope.analyses.kpca.conventions import LEARNED, OTHER, RANDOM
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report.panel import Finding, Panel, register_panel
 

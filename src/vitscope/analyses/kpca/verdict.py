@@ -14,12 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.accumulators import Z95
+from vitscope.analyses.intervals import Z95
 from vitscope.analyses.kpca import claims
 from vitscope.analyses.kpca.bootstrap import Mean, mean_over_images
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, Verdict, judge
-from vitscope.analyses.kpca.spectrum import PUBLISHED
-from vitscope.analyses.kpca.values import LEARNED, OTHER, RANDOM
+from vitscope.analyses.kpca.conventions import LEARNED, OTHER, PUBLISHED, RANDOM
 from vitscope.report.numbers import percent, short
 
 if TYPE_CHECKING:

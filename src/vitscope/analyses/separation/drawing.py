@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitscope.analyses.separation.fits import Fit, fit_exponential, fit_log_linear
-from vitscope.analyses.separation.profile import blocks_of, read_token, tokens_of, value_at
+from vitscope.analyses.separation.fits import Fit
+from vitscope.analyses.separation.profile import block_fits, blocks_of, epoch_fits, read_token, tokens_of, value_at
 from vitscope.report.numbers import short
 
 if TYPE_CHECKING:
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 WORDS = {"class": "class token", "mean": "mean token"}
 AXIS = "separation fuzziness D"
-_CURVES = {fit_log_linear: ("· ·", (1.0, 1.5)), fit_exponential: ("– –", (4.0, 2.0))}  # how each is drawn
+_CURVES = {("log_linear", "log D"): ("· ·", (1.0, 1.5)), ("exponential", "D"): ("– –", (4.0, 2.0))}  # how each is drawn
 
 
 def draw_profile(
     table: pd.DataFrame,
+    fits: pd.DataFrame | None = None,
     *,
     limits: tuple[float, float] | None = None,
     title: str = "",
@@ -30,7 +32,8 @@ def draw_profile(
 ) -> Figure:
     """One profile: pixels, embedding, both tokens of every block, logits; the curve through the read token's blocks.
 
-    `other` (the training images beside the held-out ones) is drawn pale. `limits` keep the axis still in an animation.
+    `fits` are those over its blocks (None: fitted now). `other` (the training images beside the held-out ones) is drawn
+    pale. `limits` keep the axis still in an animation.
     """
     from vitscope.report import figures as f
 
@@ -40,8 +43,9 @@ def draw_profile(
         _lines(ax, other, alpha=0.35, named=False)
     _lines(ax, table)
     _ends(ax, table, layers)
-    read = blocks_of(table, read_token(table))
-    _curves(ax, read["layer"], read["fuzziness"], "block")
+    token = read_token(table)
+    read, fits = blocks_of(table, token), block_fits(table) if fits is None else fits
+    _curves(ax, read["layer"], read["fuzziness"], fits[fits["token"] == token], "block")
     f.log_axis(ax)
     if limits is not None:
         ax.set_ylim(*limits)
@@ -75,8 +79,13 @@ def draw_profiles(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
     return fig
 
 
-def draw_over_epochs(table: pd.DataFrame, layer: int | None = None, *, fitted: bool = True, model: str = "") -> Figure:
-    """D of one block (the last, if none is named) per epoch: tokens by colour, held-out solid, training pale."""
+def draw_over_epochs(
+    table: pd.DataFrame, layer: int | None = None, *, fits: pd.DataFrame | None = None, model: str = ""
+) -> Figure:
+    """D of one block (the last, if none is named) per epoch: tokens by colour, held-out solid, training pale.
+
+    The last block has its curves: `fits`, from `epoch_fits` (None: fitted now).
+    """
     from vitscope.report import figures as f
 
     fig, (ax,) = f.new_figure(height=2.8)
@@ -92,9 +101,11 @@ def draw_over_epochs(table: pd.DataFrame, layer: int | None = None, *, fitted: b
                 ax, mine["epoch"], mine["fuzziness"], style=style, label="_" if pale else WORDS[token]
             )
             line.set(alpha=0.4 if pale else 1, linewidth=1.1 if pale else 1.6)
-    mine = rows[(rows["token"] == read_token(rows)) & (rows["split"] == held_out) & (rows["epoch"] > 0)]
-    if fitted:
-        _curves(ax, mine["epoch"], mine["fuzziness"], "epoch")
+    if layer is None:
+        token, fits = read_token(rows), epoch_fits(table) if fits is None else fits
+        mine = rows[(rows["token"] == token) & (rows["split"] == held_out) & (rows["epoch"] > 0)]
+        curves = fits[(fits["token"] == token) & (fits["split"] == held_out)]
+        _curves(ax, mine["epoch"], mine["fuzziness"], curves, "epoch")
     f.log_axis(ax)
     f.whole_numbers(ax)
     name = "last block" if layer is None else f"block {layer}"
@@ -141,17 +152,17 @@ def common_limits(table: pd.DataFrame) -> tuple[float, float]:
     return float(values.min()) / 1.5, float(values.max()) * 1.6
 
 
-def _curves(ax: Axes, x: pd.Series, d: pd.Series, unit: str) -> None:
+def _curves(ax: Axes, x: pd.Series, d: pd.Series, fits: pd.DataFrame, unit: str) -> None:
     """A constant rate dotted, the published curve dashed, both in words at the top right."""
     from vitscope.report import figures as f
 
-    good = d.notna() & (d > 0)
-    if good.sum() < 3:
+    known = {(fit["curve"], fit["errors"]): fit for fit in fits.to_dict("records")}
+    if not known:
         return
-    places, values = x[good].to_numpy(float), d[good].to_numpy(float)
+    places = x[d.notna() & (d > 0)].to_numpy(float)
     line = np.linspace(places.min(), places.max(), 200)
-    for row, (fit, (mark, dash)) in enumerate(_CURVES.items()):
-        curve = fit(places, values)
+    for row, (kind, (mark, dash)) in enumerate(_CURVES.items()):
+        curve = Fit(**{field.name: known[kind][field.name] for field in fields(Fit)})
         ax.plot(line, curve(line), color=f.INK, linestyle=(0, dash), linewidth=1.1, zorder=4)
         ax.annotate(
             f"{describe(curve, unit)}  {mark}", (1, 1), xycoords="axes fraction", xytext=(0, 5 + 11 * row),

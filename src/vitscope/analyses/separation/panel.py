@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder
-from vitscope.analyses.separation.outputs import PROBE, epoch_figures, write_outputs
-from vitscope.analyses.separation.profile import block_fits, epoch_fits, read_token, spikes
+from vitscope.analyses.separation.outputs import PROBE, PROBE_FITS, epoch_figures, fits_over_epochs, write_outputs
+from vitscope.analyses.separation.profile import fits_of, read_token, spikes
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 
@@ -33,25 +33,29 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     if set(probes) > set(profiles):  # the same images for all: probes of every model, not an analysis of some
         profiles = {}
     measured = bool(profiles)
+    fits = {label: fits_of(table, runs[label].table("separation_fits")) for label, table in profiles.items()}
     for label, probe in probes.items():
-        profiles.setdefault(label, last_profile(probe))
+        if label not in profiles:
+            profiles[label] = last_profile(probe)
+            at = {"epoch": probe["epoch"].max(), "split": drawing.held_out_of(probe)}
+            fits[label] = fits_of(profiles[label], runs[label].table(PROBE_FITS), **at)
     if not profiles:
         return None
     several = len(runs) > 1
-    figures: dict[str, Figure] = {"separation_profile": _profile(profiles, list(runs))}
+    figures: dict[str, Figure] = {"separation_profile": _profile(profiles, fits, list(runs))}
+    over_epochs = {label: fits_over_epochs(owner_of(runs[label], PROBE), probe) for label, probe in probes.items()}
     for label, probe in probes.items():
         if probe["epoch"].nunique() > 1:
-            name = f"separation_epochs_{label}" if len(probes) > 1 else "separation_epochs"
-            figures[name] = drawing.draw_over_epochs(probe, model=label if len(probes) > 1 else "")
+            name, model = (f"separation_epochs_{label}", label) if len(probes) > 1 else ("separation_epochs", "")
+            figures[name] = drawing.draw_over_epochs(probe, fits=over_epochs[label], model=model)
     owners = {label: runs[label] for label in profiles}
     first = "separation" if measured else PROBE
     behind = {"separation": stacked(profiles)} if first == "separation" else {}
-    fits = {label: block_fits(profile) for label, profile in profiles.items()}
     if any(map(len, fits.values())):
         behind["separation_fits"] = stacked(fits)
     behind["separation_spike"] = stacked({label: spikes(profile) for label, profile in profiles.items()})
     if probes:
-        behind["separation_epoch_fits"] = stacked({label: epoch_fits(probe) for label, probe in probes.items()})
+        behind["separation_epoch_fits"] = stacked(over_epochs)
     n = " and ".join(f"{c:,}" for c in sorted({int(t["images"].max()) for t in profiles.values()}))
     epochs = "Last block; held-out images dark, training images pale. Curves: the token that the head reads."
     video = "" if encoder() or not probes else " The animation is a GIF only: no video encoder (ffmpeg) was found."
@@ -74,8 +78,8 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables=behind,
         protocol=protocol(owners, first, f"{_averaging(profiles)}-averaged, evaluation mode") + "." + video,
-        findings=[_finding(label, table, several) for label, table in profiles.items() if len(spikes(table))],
-        html=_sliders(probes),
+        findings=[_finding(label, t, fits[label], several) for label, t in profiles.items() if len(spikes(t))],
+        html=_sliders(probes, {label: runs[label].table(PROBE_FITS) for label in probes}),
         write=[partial(write_outputs, owner_of(runs[label], PROBE)) for label in probes],
         order=48,
     )  # fmt: skip
@@ -87,9 +91,10 @@ def last_profile(probe: pd.DataFrame) -> pd.DataFrame:
     return rows.drop(columns=["epoch", "split"]).reset_index(drop=True)
 
 
-def _profile(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def _profile(profiles: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     if len(profiles) == 1:
-        return drawing.draw_profile(next(iter(profiles.values())))
+        ((label, table),) = profiles.items()
+        return drawing.draw_profile(table, fits[label])
     return drawing.draw_profiles(profiles, labels)
 
 
@@ -103,7 +108,7 @@ def _averaging(profiles: Mapping[str, pd.DataFrame]) -> str:
     return " and ".join(sorted({str(table["averaging"].iloc[0]) for table in profiles.values()}))
 
 
-def _sliders(probes: Mapping[str, pd.DataFrame]) -> str:
+def _sliders(probes: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame | None]) -> str:
     """One slider over epochs per probed training."""
     from markupsafe import Markup
 
@@ -113,7 +118,7 @@ def _sliders(probes: Mapping[str, pd.DataFrame]) -> str:
     parts: list[Markup] = []
     for label, probe in probes.items():
         key = f"separation-{slug(label)}"
-        figures = epoch_figures(probe, max(2, SLIDER_FRAMES // len(probes)))
+        figures = epoch_figures(probe, fits[label], max(2, SLIDER_FRAMES // len(probes)))
         frames = [
             inline_svg(to_svg(figure, f"{key}-{epoch}"), f"{key}-{epoch}", f"Separation after epoch {epoch}")
             for epoch, figure in figures.items()
@@ -123,7 +128,7 @@ def _sliders(probes: Mapping[str, pd.DataFrame]) -> str:
     return Markup("").join(parts)
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+def _finding(label: str, table: pd.DataFrame, fits: pd.DataFrame, several: bool) -> Finding:
     token = read_token(table)
     found = spikes(table)
     spike = found[found["token"] == token].to_dict("records")[0]
@@ -135,7 +140,6 @@ def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
         f"{pixels}{short(float(spike['over_embedding']))} times the patch embedding) and "
         f"{short(float(spike['fall']))} times less so in the last block"
     )
-    fits = block_fits(table)
     rows = fits[fits["token"] == token].to_dict("records")
     if rows:
         law = next(row for row in rows if row["curve"] == "log_linear")

@@ -46,6 +46,19 @@ def block_fits(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def fits_of(profile: pd.DataFrame, stored: pd.DataFrame | None, **where: object) -> pd.DataFrame:
+    """Curves over the blocks of a profile: the rows of a run's table that `where` names, or fitted now if it has none.
+
+    A page is drawn from tables; fitting the same curves again would only cost time.
+    """
+    if stored is not None:
+        for column, value in where.items():
+            stored = stored[stored[column] == value]
+        if len(stored):
+            return stored.drop(columns=list(where)).reset_index(drop=True)
+    return block_fits(profile)
+
+
 def epoch_fits(table: pd.DataFrame) -> pd.DataFrame:
     """Curves over the epochs for the last block, for each split and token. The untrained model (epoch 0) is left out.
 

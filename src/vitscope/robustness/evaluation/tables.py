@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitscope.analyses.accumulators import wilson
 from vitscope.analyses.base import Figure
-from vitscope.analyses.intervals import newcombe, paired
+from vitscope.analyses.intervals import newcombe, paired, wilson
 from vitscope.errors import DataError
 from vitscope.robustness.calibration import ece, rms_calibration
 from vitscope.robustness.condition import CLEAN

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitscope.analyses.class_space.composition import SHARES, SOURCES, exclusive_shares
+from vitscope.analyses.class_space.conventions import SHARES, SOURCES, exclusive_shares
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import blocks_of, images_text, kinds_of, named, who
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
@@ -58,12 +58,11 @@ def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
 def exclusive(matches: pd.DataFrame) -> pd.DataFrame:
     """The eight patterns of matches -> exclusive shares by `source`, whatever the variant of the run."""
     import pandas as pd
-    import torch
 
     rows = []
     for keys, part in matches.groupby(["block", "tokens", "n_tokens", "n_images"], sort=False):
         key = dict(zip(("block", "tokens", "n_tokens", "n_images"), keys))
-        patterns = torch.tensor(part.sort_values(list(SOURCES[::-1]))["share"].to_numpy())  # by match code
+        patterns = part.sort_values(list(SOURCES[::-1]))["share"]  # by match code
         rows += [key | {"source": source, "share": share} for source, share in exclusive_shares(patterns).items()]
     return pd.DataFrame(rows)
 

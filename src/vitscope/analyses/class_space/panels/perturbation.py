@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import images_text, interval, named, records, who
-from vitscope.analyses.class_space.perturbation import REMOVAL
 from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -72,7 +72,7 @@ def _missing_text(runs: Mapping[str, Run], accuracies: Mapping[str, pd.DataFrame
     missing = []
     for label, table in accuracies.items():
         kinds = ((runs[label].config.get("analyses") or {}).get("perturbation") or {}).get("kinds")
-        if any(k not in set(table["perturbation"]) for k in REMOVAL if kinds is None or k in kinds):
+        if any(k not in set(table["perturbation"]) for k in REMOVALS if kinds is None or k in kinds):
             missing.append(label)
     return f" No masks: {', '.join(missing)} has no removal of context or class-labelled tokens." if missing else ""
 
