@@ -77,7 +77,7 @@ def test_one_word_may_stand_for_a_list_of_one():
 
 
 YAML = {
-    "[" * 3000: "nested deeper than 50",
+    "[" * 1500: "nested deeper than 50",
     "[" * 60 + "]" * 60: "nested deeper than 50",
     "&a [*a]": "nested deeper than 50",
     "[1, {2: 3}]": "the key 2 is no word",
@@ -89,6 +89,7 @@ YAML = {
     "a: [": "not valid YAML",
     "\x00": "not valid YAML",
     "9" * 5000: "not valid YAML",
+    '{out: "a\\0b"}': "NUL character",
     f"[&a {['x'] * 50}, &b [{','.join(['*a'] * 50)}], &c [{','.join(['*b'] * 50)}]]": "more than 100,000 values",
 }
 

@@ -24,9 +24,11 @@ def read_yaml(text: str, where: str) -> Any:
     except Exception as error:  # beside YAMLError, PyYAML lets pass what int(), date() and others raise
         reason = " ".join(str(error).split())
         raise VitscopeError(f"{where} cannot be read: it is not valid YAML ({reason}).") from error
-    for count, (key, depth) in enumerate(_keys(value)):
+    for count, (key, inner, depth) in enumerate(_walk(value)):
         if not isinstance(key, str):
             raise VitscopeError(f"{where}: the key {key!r} is no word. If it is meant as one, put it in quotes.")
+        if isinstance(inner, str) and "\0" in inner:
+            raise VitscopeError(f"{where}: {inner!r} holds a NUL character, which no name or path can.")
         if depth > DEEPEST:
             raise VitscopeError(f"{where} cannot be read: it is nested deeper than {DEEPEST} levels.")
         if count > MOST_VALUES:
@@ -34,14 +36,13 @@ def read_yaml(text: str, where: str) -> Any:
     return value
 
 
-def _keys(value: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
-    """Every key of nested mappings with its depth; other values come as ''."""
-    yield "", depth
-    if depth > DEEPEST or not isinstance(value, Mapping | Sequence | set) or isinstance(value, str | bytes):
+def _walk(value: Any, key: Any = "", depth: int = 0) -> Iterator[tuple[Any, Any, int]]:
+    """Every value with its key and depth."""
+    yield key, value, depth
+    if depth > DEEPEST or isinstance(value, str | bytes) or not isinstance(value, Mapping | Sequence | set):
         return
-    for key, inner in value.items() if isinstance(value, Mapping) else (("", item) for item in value):
-        yield key, depth
-        yield from _keys(inner, depth + 1)
+    for name, inner in value.items() if isinstance(value, Mapping) else (("", item) for item in value):
+        yield from _walk(inner, name, depth + 1)
 
 
 def check_finite(value: Any, name: str) -> None:
@@ -78,8 +79,9 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return value in inner
     if origin is tuple:
-        return isinstance(value, tuple) and all(fits(v, inner[0]) for v in value)
-    if origin in (Mapping, Sequence):
+        kinds = [inner[0]] * len(value) if inner[-1] is Ellipsis and isinstance(value, tuple) else inner
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(fits, value, kinds))
+    if origin in (Mapping, Sequence, dict, list):
         return isinstance(value, origin)
     if inner:  # a union
         return any(fits(value, k) for k in inner)
@@ -90,10 +92,12 @@ def fits(value: Any, kind: Any) -> bool:
 
 def readable(kind: Any) -> str:
     """`tuple[str, ...] | None` -> 'a list of text or nothing'."""
-    if get_origin(kind) is tuple:
+    if get_origin(kind) in (tuple, list):
         return f"a list of {readable(get_args(kind)[0])}"
     names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "nothing"}
     if kind in names:
         return names[kind]
     inner = [k for k in get_args(kind) if k is not Path]
-    return " or ".join(map(readable, inner)) if inner and get_origin(kind) is not Mapping else "key: value lines"
+    return (
+        " or ".join(map(readable, inner)) if inner and get_origin(kind) not in (Mapping, dict) else "key: value lines"
+    )

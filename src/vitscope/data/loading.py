@@ -118,7 +118,7 @@ def _find(
         return source, entry.name, holds, wanted and normal_split(wanted)
     path = Path(name_or_path).expanduser()
     path = root / path if root is not None else path
-    if not path.exists():
+    if not os.path.exists(path):  # False, not an error, for a name too long for a file
         known = list_datasets()
         raise DataError(
             f"There is no dataset and no folder {str(name_or_path)!r}.{suggest(str(name_or_path), known)} "

@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.catalog import SHIPPED, ModelRow, as_text, timm_version
 from vitscope.models.class_space import why_no_class_space
-from vitscope.models.creation import OWN, create
+from vitscope.models.creation import OWN, sketch
 from vitscope.models.families import check_model
 from vitscope.models.layout import derive_layout, input_size
 
@@ -30,17 +24,6 @@ _FILES = (
     "vision_transformer_hybrid", "vision_transformer_relpos", "vision_transformer_sam", "vitamin", "xcit",
 )  # fmt: skip
 
-_DRAWS = {Tensor.uniform_, Tensor.normal_, Tensor.erfinv_, Tensor.clamp_, Tensor.mul_, Tensor.add_, Tensor.fill_}
-
-
-class _Uninitialised(TorchFunctionMode):
-    """Leaves out what would fill weights on `meta`: there are no values, and working out none is 72 % of the time."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping | None = None
-    ) -> Any:
-        return args[0] if func in _DRAWS and args[0].is_meta else func(*args, **(kwargs or {}))
-
 
 def describe(name: str) -> ModelRow:
     """Build a model on the meta device (no memory, no weights) and read off what it is."""
@@ -48,8 +31,7 @@ def describe(name: str) -> ModelRow:
 
     tags = len(timm.list_pretrained(f"{name.split('.')[0]}.*"))
     try:
-        with torch.device("meta"), _Uninitialised():
-            module = create(name)
+        module = sketch(name)
         family = check_model(module)
     except UnsupportedModelError as error:
         return ModelRow(name, supported=False, pretrained=tags, remark=str(error))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
-from vitscope.models.creation import OWN, create
+from vitscope.models.creation import OWN, create, create_pretrained
 from vitscope.models.families import check_model
 from vitscope.models.layout import input_size
 from vitscope.models.model import Model, refuse_compiled
 from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
 from vitscope.models.weights import check_finite, count_classes, is_damaged, load_into, read_weights, sha256
+from vitscope.options import check_fields
 from vitscope.outside import import_remembered, only_named
 from vitscope.registry import ATTENTIONS
 
@@ -64,7 +67,7 @@ def _opened(
         if attention is not None or timm_options:
             raise VitscopeError("A module is opened as it is: use vitscope.attention.convert on it, or give its name.")
         return _from_module(name, weights, use_ema)
-    if (Path(name) / "model.json").is_file():
+    if os.path.isfile(Path(name) / "model.json"):  # False, not an error, for a name too long for a file
         if attention is not None or timm_options:
             given = sorted([*timm_options, *(["attention"] if attention is not None else [])])
             raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")
@@ -148,40 +151,56 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
         if weights != found[0]:
             notes.append(f"{found[0]} is damaged (its checksum differs): {weights} was opened instead.")
             warnings.warn(notes[0], stacklevel=4)
+    check_name(description.name)
     state, _ = read_weights(weights, use_ema)
     _import_attention(description, run)
-    module = _converted(_build(description["name"], description.get("kwargs", {})), description.get("attention"))
+    module = _converted(_build(description.name, dict(description.kwargs)), description.attention)
     load_into(module, state, str(weights))
     which = Path(weights).parent.name
-    source = {"name": description["name"], "options": description.get("kwargs", {}), "run": run.name}
+    source = {"name": description.name, "options": dict(description.kwargs), "run": run.name}
     source |= {"weights": f"{which}/{Path(weights).name}", "sha256": sha256(weights)}
     source |= {"path": str(Path(weights).absolute()), "run_path": str(run.absolute())}
-    if description.get("attention"):
-        source["attention"] = description["attention"]
-    preprocess = Preprocess.from_dict(description["preprocess"])
-    return Model(module, run.name, preprocess, source, notes, classes=description.get("classes"))
+    if description.attention:
+        source["attention"] = description.attention
+    preprocess = Preprocess.from_dict(description.preprocess)
+    return Model(module, run.name, preprocess, source, notes, classes=description.classes)
 
 
-def _import_attention(description: Mapping[str, Any], run: Path) -> None:
+def _import_attention(description: Description, run: Path) -> None:
     """An attention that is not ours is registered by a module that the run remembers."""
     from vitscope.attention.description import attention_names
 
-    known = all(ATTENTIONS.find(name) for name in attention_names(description.get("attention")))
-    if not known and (problems := import_remembered(description, run)):
+    known = all(ATTENTIONS.find(name) for name in attention_names(description.attention))
+    if not known and (problems := import_remembered({"modules": description.modules}, run)):
         raise VitscopeError("\n".join(problems))
 
 
-def _description(file: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Description:
+    """model.json: what `vitscope train` writes beside the weights."""
+
+    name: str
+    preprocess: dict[str, Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)  # of the architecture
+    attention: str | dict[str, Any] | list[Any] | None = None
+    modules: list[Any] = field(default_factory=list)  # outside of the package, that define the attention
+    classes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def _description(file: Path) -> Description:
     try:
-        description = json.loads(file.read_text())
-        Preprocess.from_dict(description["preprocess"])
-        str(description["name"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
+        content = json.loads(file.read_text(encoding="utf-8"))
+        known = Description(**{f.name: content[f.name] for f in fields(Description) if f.name in content})
+        check_fields(Preprocess.from_dict(known.preprocess))
+    except (OSError, ValueError, TypeError, RecursionError, VitscopeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise VitscopeError(
             f"{file} is damaged, or not a model's description by `vitscope train` ({reason})."
         ) from error
-    return description
+    return known
 
 
 def check_name(name: str) -> None:
@@ -191,7 +210,7 @@ def check_name(name: str) -> None:
     architecture, _, tag = name.partition(".")
     known = [*OWN, *timm.list_models()]
     if architecture not in known:
-        if Path(name).exists():
+        if os.path.exists(name):
             raise VitscopeError(f"{name} exists but is no run folder with a trained model (no model.json in it).")
         raise VitscopeError(f"There is no model {name!r}.{suggest(architecture, known)} `vitscope models` lists them.")
     if tag:
@@ -203,10 +222,7 @@ def check_name(name: str) -> None:
 
 
 def _build(name: str, options: dict[str, Any]) -> Any:
-    try:
-        module = create(name, **options)
-    except TypeError as error:
-        raise VitscopeError(f"{name} cannot be built with {options}: {error}.") from error
+    module = create(name, **options)
     check_model(module)
     return module
 
@@ -229,21 +245,9 @@ def _converted(module: Any, attention: Any) -> Any:
 
 
 def _pretrained(name: str, options: dict[str, Any]) -> Any:
-    import timm
-
-    _check_supported(name)
-    if not timm.is_model_pretrained(name):
-        raise UnsupportedModelError(
-            f"timm has no pretrained weights for {name}: give weights=FILE or weights='random'."
-        )
-    try:
-        return timm.create_model(name, pretrained=True, **options)
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise WeightsError(
-            f"The pretrained weights of {name} could not be fetched ({type(error).__name__}: {reason}). "
-            "Give a file (weights=FILE, --weights FILE), or ask for random weights (weights='random')."
-        ) from error
+    if not options:  # with options it is built without memory first, which tells
+        _check_supported(name)
+    return create_pretrained(name, **options)
 
 
 def _check_supported(name: str) -> None:

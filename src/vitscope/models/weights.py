@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tens
     carry beside their weights) is let in.
     """
     path = Path(path)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise WeightsError(f"No weights at {path}: expected a .safetensors or .pth file.")
     if path.stat().st_size == 0:
         raise WeightsError(f"{path} is empty (0 bytes).")

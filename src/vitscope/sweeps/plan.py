@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -107,11 +106,9 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
             model = build_model(o, data[key])
             build_optimizer(o, model.module)
             check_probes(o, model)
-        except (VitscopeError, AssertionError, RuntimeError, TypeError, ValueError) as error:
-            # timm asserts that heads divide the width, and so on
-            kind = type(error) if isinstance(error, VitscopeError) else VitscopeError
+        except VitscopeError as error:
             where = describe(planned.settings)
-            raise kind(f"{where}: {error}" if where else str(error)) from error
+            raise type(error)(f"{where}: {error}" if where else str(error)) from error
 
 
 def describe(settings: Mapping[str, Any]) -> str:
@@ -126,27 +123,12 @@ def run_name(settings: Mapping[str, Any], seed: int) -> str:
 
 def model_option_names(options: TrainOptions) -> list[str]:
     """What the model's constructor takes, found by building it without memory."""
-    import torch
+    from vitscope.models.creation import option_names, sketch
 
-    from vitscope.models.creation import OWN, create
-
-    with torch.device("meta"):
-        try:
-            module = create(options.model, **options.model_options)
-        except Exception:  # an unknown model or option is explained where it is opened
-            return []
-    functions: list[Any] = [type(module).__init__]
-    if options.model in OWN:
-        from importlib import import_module
-
-        functions.append(getattr(import_module(OWN[options.model]), options.model))
-    names = {
-        p.name: None
-        for function in functions
-        for p in inspect.signature(function).parameters.values()
-        if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"
-    }
-    return list(names)
+    try:
+        return option_names(options.model, sketch(options.model))
+    except VitscopeError:  # an unknown model or option is explained where it is opened
+        return []
 
 
 def _value(name: str, value: Any, model_names: Sequence[str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -68,7 +69,7 @@ def _read(options: TrainOptions) -> tuple[dict[str, Tensor], dict[str, Any], Pre
     if str(options.weights) == "pretrained":
         model = open_model(options.model)
         return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess
-    if (path / "model.json").is_file():
+    if os.path.isfile(path / "model.json"):
         model = open_model(path)
         source = {key: model.source[key] for key in ("run", "weights", "sha256")}
         return model.module.state_dict(), source, model.preprocess
