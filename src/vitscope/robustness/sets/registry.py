@@ -83,8 +83,17 @@ def open_sets(folders: Mapping[str, Path], options: SetOptions | None = None) ->
         if not folder.is_dir():
             what = "is not a folder" if folder.exists() else "does not exist"
             raise DataError(f"{folder} {what}: --ood {letter}=DIR takes the folder of {entry.name}.")
-        conditions += entry.function(folder, options or SetOptions())
+        conditions += _checked(entry, entry.function(folder, options or SetOptions()))
     return conditions
+
+
+def _checked(entry: SetEntry, returned: object) -> list[Condition]:
+    """What a set's function gave back: one of one's own may give anything."""
+    if not isinstance(returned, list) or not all(
+        isinstance(c, Condition) and hasattr(c.data, "describe") for c in returned
+    ):
+        raise DataError(f"The set {entry.name} returned {returned!r}: expected a list of Condition(set, data).")
+    return returned
 
 
 def _entry(letter: str) -> SetEntry:
