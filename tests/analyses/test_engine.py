@@ -1,6 +1,7 @@
 """The engine in one process: tables, resume, refusal, several models."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -48,7 +49,9 @@ class Trouble(Analysis):
         if batch.number == self.at:
             if self.trouble == "error":
                 raise VitscopeError("trouble")
-            if self.trouble:
+            if callable(self.trouble):
+                self.trouble()
+            elif self.trouble:
                 os.kill(os.getpid(), signal.Signals[self.trouble])
 
     def tables(self):
@@ -162,6 +165,38 @@ def test_an_error_in_a_batch_costs_only_what_was_not_saved(model, digits, tmp_pa
     Trouble.seen.clear()
     assert tables(look(model, digits, tmp_path / "run", save_every=save_every)) == whole
     assert Trouble.seen == ([3, 4] if save_every == 0 else [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("lost", ["lock", "folder"])
+def test_a_process_that_lost_its_folder_stops_and_the_one_that_has_it_loses_nothing(model, digits, tmp_path, lost):
+    whole, out = tables(look(model, digits, tmp_path / "whole")), tmp_path / "run"
+
+    def somebody_else():
+        """What a second process does meanwhile: with the lock gone nothing keeps it out."""
+        Trouble.trouble = ""
+        (out / ".lock").unlink() if lost == "lock" else shutil.rmtree(out)
+        assert tables(look(model, digits, out)) == whole
+
+    Trouble.trouble, Trouble.at = staticmethod(somebody_else), 2
+    with pytest.raises(RunError, match=r"\.lock was deleted or replaced"):
+        look(model, digits, out, save_every=0)
+    assert Run.open(out).status == "finished"
+    assert tables(Run.open(out)) == whole
+
+
+def test_a_folder_that_is_deleted_under_a_run_is_an_error_and_is_not_made_again(model, digits, tmp_path):
+    Trouble.trouble, Trouble.at = staticmethod(lambda: shutil.rmtree(tmp_path / "run")), 1
+    with pytest.raises(RunError, match="was deleted while it was being written"):
+        look(model, digits, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_rows_that_vanish_are_an_error_and_not_a_short_table(model, digits, tmp_path):
+    rows = tmp_path / "run" / "state" / "rows" / "predictions.rank0.csv"
+    Trouble.trouble, Trouble.at = staticmethod(rows.unlink), 3
+    with pytest.raises(RunError, match="another process or program has changed it"):
+        look(model, digits, tmp_path / "run")
+    assert Run.open(tmp_path / "run").status == "unfinished"
 
 
 def test_another_batch_size_or_analysis_is_another_configuration(model, digits, tmp_path):

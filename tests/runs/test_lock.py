@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -90,3 +91,65 @@ def test_a_forgotten_lock_is_freed_with_its_object(tmp_path: Path) -> None:
     del lock
     gc.collect()
     assert lock_holder(tmp_path) is None
+
+
+def test_a_link_named_lock_is_refused_and_what_it_leads_to_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    lock = tmp_path / "run" / ".lock"
+    lock.parent.mkdir()
+    for make in (lambda: lock.symlink_to(tmp_path / "thesis.tex"), lambda: lock.symlink_to("nowhere"), lock.mkdir):
+        make()
+        with pytest.raises(RunError, match=r"\.lock is a link, a folder .*Nothing was changed.*--out"):
+            FolderLock(lock.parent)
+        assert lock_holder(lock.parent) is None
+        lock.unlink() if lock.is_symlink() else lock.rmdir()
+    os.mkfifo(lock)
+    with pytest.raises(RunError, match="a plain file should be"):
+        FolderLock(lock.parent)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    assert not (lock.parent / "nowhere").exists()
+
+
+ODD = [
+    b"[]", b"3", b"null", b'"pid host since"', b'["pid", "host", "since"]', b"{}",
+    b'{"pid": [], "host": 3, "since": 0}',
+    b'{"pid": 1, "host": null, "since": ""}', b"\xff\xfe", b"[" * 100_000, b'{"pid": 1',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+def test_odd_text_in_the_lock_costs_only_the_name_of_its_holder(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / ".lock").write_bytes(text)
+    assert lock_holder(tmp_path) is None
+    first = FolderLock(tmp_path)
+    (tmp_path / ".lock").write_bytes(text)
+    assert lock_holder(tmp_path) == {"pid": 0, "host": "?", "since": "?"}
+    with pytest.raises(RunError, match="is being written by another process"):
+        FolderLock(tmp_path)
+    first.check()
+    first.release()
+
+
+def test_whoever_loses_the_lock_notices_and_leaves_the_next_holder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first = FolderLock(folder)
+    other_rank = FolderLock(folder, watch=True)
+    for lock in (first, other_rank):
+        lock.check()
+    (folder / ".lock").unlink()
+    for lock in (first, other_rank):
+        with pytest.raises(RunError, match=r"\.lock was deleted or replaced"):
+            lock.check()
+    second = FolderLock(folder)
+    for lock in (first, other_rank):
+        with pytest.raises(RunError, match="another one may be writing there now"):
+            lock.check()
+        lock.release()
+    second.check()
+    holder = lock_holder(folder)
+    assert holder is not None
+    assert holder["pid"] == os.getpid()
+    shutil.rmtree(folder)
+    with pytest.raises(RunError, match=f"The run folder {folder} was deleted"):
+        second.check()

@@ -73,6 +73,8 @@ def test_nan_never_reaches_a_table_or_the_summary(tmp_path: Path) -> None:
             run.write_summary({"top1": Figure(float("nan"), "%", 3)})
         with pytest.raises(RunError, match="lacks n"):
             run.write_summary({"top1": {"value": 1.0, "unit": "%"}})
+        with pytest.raises(RunError, match=r"top1\.n should be a whole number and is 'many'"):
+            run.write_summary({"top1": {"value": 1.0, "unit": "%", "n": "many"}})
         run.write_table("t", pd.DataFrame({"x": [float("nan")]}), allow_nan=["x"])
         assert run.list_tables() == ["t"]
 

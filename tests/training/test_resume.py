@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -143,6 +144,23 @@ def test_a_full_disk_stops_and_with_room_again_it_goes_on_to_the_same_bits(
     monkeypatch.undo()
     assert load_checkpoint(Path(tiny("full").out) / "checkpoints" / "last").state["progress"]["epoch"] == 1
     assert results(train(tiny("full"))) == undisturbed
+
+
+@pytest.mark.parametrize("step", [0, 16])
+def test_a_folder_that_is_deleted_under_a_training_is_an_error_and_is_not_made_again(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    out, real = Path(tiny("gone").out), loop.seed_step
+
+    def deleting(seed: int, at: int, rank: int) -> None:
+        if at == step:
+            shutil.rmtree(out)
+        real(seed, at, rank)
+
+    monkeypatch.setattr(loop, "seed_step", deleting)
+    with pytest.raises(RunError, match=f"The run folder {out} was deleted while it was being written"):
+        train(tiny("gone"))
+    assert not out.exists()
 
 
 def test_a_finished_run_is_returned_as_it_is(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

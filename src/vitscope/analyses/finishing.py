@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share: Share, ranks: Ranks) -> None:
     """On rank 0, after all are done: add up the sums, merge the rows, write tables and headline figures."""
+    run.check_writable()
     states = [share.state, *(_other_state(run, rank) for rank in range(1, ranks.world))]
     for state in states[1:]:
         for analysis in analyses:
@@ -38,11 +39,11 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share:
             f"{run.state_dir} does not belong to this data; start again with --overwrite."
         )
     if images == 0:
-        merge_rows(rows_folder(run.state_dir), run.tables_dir, ranks.world)
+        merge_rows(rows_folder(run.state_dir), run.tables_dir, [state.rows for state in states])
         raise DataError(f"None of the {len(data):,} images could be read; {run.tables_dir / 'skipped.csv'} says why.")
     if skipped:
         run.log_warning(f"{skipped:,} of {len(data):,} images could not be read and were left out: table 'skipped'.")
-    write_results(run, analyses, ranks.world)
+    write_results(run, analyses, states)
     run.write_timing({"analyze": _timing(states, images, share, ranks)})
     run.finish()
     shutil.rmtree(run.state_dir, ignore_errors=True)  # all of it is in the tables now

@@ -10,15 +10,17 @@ from vitscope.analyses.rows import merge_rows, rows_folder
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
+    from vitscope.analyses.state import State
     from vitscope.runs import Run
 
 
-def write_results(run: Run, analyses: Sequence[Analysis], world: int, *, so_far: bool = False) -> None:
+def write_results(run: Run, analyses: Sequence[Analysis], states: Sequence[State], *, so_far: bool = False) -> None:
     """Merge the rows of all processes, write every table and the summary.
 
     `so_far`: the run is not finished, and this is for its report. An analysis that needs more images is left out.
     """
-    owner = dict.fromkeys(merge_rows(rows_folder(run.state_dir), run.tables_dir, world), "the per-image rows")
+    merged = merge_rows(rows_folder(run.state_dir), run.tables_dir, [state.rows for state in states])
+    owner = dict.fromkeys(merged, "the per-image rows")
     for analysis in analyses:
         try:
             _write(run, analysis, owner)

@@ -1,7 +1,8 @@
 """Per-image rows go to disk batch by batch, and come together in image order at the end. Memory stays flat.
 
 Each process appends to its own `state/rows/<table>.rank<r>.csv`. The saved state of the run remembers how long each
-file was; after a kill everything beyond that is cut off, so a row is never there twice and never missing.
+file was, in bytes and rows; after a kill everything beyond that is cut off, so a row is never there twice and never
+missing. A file that is not as its process left it was changed by somebody else, and is an error, not a result.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import heapq
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ def rows_folder(state_dir: Path) -> Path:
     return state_dir / "rows"
 
 
+Lengths = Mapping[str, Sequence[int]]  # table -> (bytes, rows)
+
+
 class RowWriter:
     """Appends rows of one process. `lengths()` goes into the saved state, `cut(lengths)` returns to it."""
 
@@ -31,6 +35,7 @@ class RowWriter:
         self.folder = make_folder(folder)
         self.rank = rank
         self._headers: dict[str, bytes] = {}  # table -> header line, to notice columns that change on the way
+        self._lengths: dict[str, list[int]] = {}  # what this process has written, whatever is on disk
 
     def append(self, table: str, frames: Iterable[pd.DataFrame]) -> None:
         """Add one batch's rows, sorted by image (an analysis may emit them block by block)."""
@@ -54,36 +59,43 @@ class RowWriter:
                 f"and now gets {header.decode().strip()}. Emit the same columns in every batch."
             )
         self._headers[table] = header
+        text, length = (body if known else header + body), self._lengths.setdefault(table, [0, 0])
         try:
             with open(path, "ab") as file:
-                file.write(body if known else header + body)
+                _check_size(path, file.tell(), length[0])
+                file.write(text)
         except OSError as error:
             raise explain(error, path) from error
+        self._lengths[table] = [length[0] + len(text), length[1] + len(rows)]
 
-    def lengths(self) -> dict[str, int]:
-        """Bytes per table, after bringing them to disk."""
-        found = {}
-        for path in self._files():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-                found[path.name.removesuffix(self._suffix)] = file.seek(0, os.SEEK_END)
-        return found
+    def lengths(self) -> dict[str, list[int]]:
+        """Bytes and rows per table, after bringing them to disk."""
+        for table, (size, _) in self._lengths.items():
+            path = self._path(table)
+            try:
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+                    _check_size(path, file.seek(0, os.SEEK_END), size)
+            except OSError as error:
+                raise explain(error, path) from error
+        return {table: list(length) for table, length in self._lengths.items()}
 
-    def cut(self, lengths: Mapping[str, int]) -> None:
+    def cut(self, lengths: Lengths) -> None:
         """Go back to an earlier state: shorten files, delete those that were not there yet."""
         self._headers.clear()
         files = {path.name.removesuffix(self._suffix): path for path in self._files()}
-        for table, length in lengths.items():
-            if table not in files or files[table].stat().st_size < length:
+        for table, (size, _) in lengths.items():
+            if table not in files or files[table].stat().st_size < size:
                 raise RunError(
                     f"{self._path(table)} is shorter than the saved state of the run says. "
                     "The run cannot go on from here; start it again with --overwrite."
                 )
         for table, path in files.items():
             if table in lengths:
-                os.truncate(path, lengths[table])
+                os.truncate(path, lengths[table][0])
             else:
                 path.unlink()
+        self._lengths = {table: list(length) for table, length in lengths.items()}
 
     @property
     def _suffix(self) -> str:
@@ -96,33 +108,58 @@ class RowWriter:
         return sorted(self.folder.glob(f"*{self._suffix}"))
 
 
-def merge_rows(folder: Path, tables_dir: Path, world: int) -> list[str]:
-    """Merge every process's files into `tables/<table>.csv` in image order; one row of each is in memory at a time."""
-    if not folder.is_dir():
-        return []
-    tables = sorted({path.name.rsplit(".rank", 1)[0] for path in folder.glob("*.rank*.csv")})
-    make_folder(tables_dir)
+def merge_rows(folder: Path, tables_dir: Path, written: Sequence[Lengths]) -> list[str]:
+    """Merge every process's files into `tables/<table>.csv` in image order; one row of each is in memory at a time.
+
+    `written` is what each process has written: a table with other rows than these is an error.
+    """
+    tables = sorted({table for lengths in written for table in lengths})
+    if tables:
+        make_folder(tables_dir)
     for table in tables:
-        parts = [folder / f"{table}.rank{r}.csv" for r in range(world)]
-        _merge([p for p in parts if p.exists()], tables_dir / f"{table}.csv")
+        parts = {folder / f"{table}.rank{r}.csv": w[table] for r, w in enumerate(written) if table in w}
+        for path, (size, _) in parts.items():
+            _check_size(path, path.stat().st_size if path.exists() else 0, size)
+        _merge(list(parts), tables_dir / f"{table}.csv", sum(rows for _, rows in parts.values()))
     return tables
 
 
-def _merge(parts: list[Path], target: Path) -> None:
+def _merge(parts: list[Path], target: Path, rows: int) -> None:
     headers = {_first_line(p) for p in parts}
     if len(headers) > 1:
         raise RunError(f"The processes disagree on the columns of {target.stem!r}: {sorted(headers)}.")
     temporary = target.with_name(f".{target.name}.merge")
+    merged = 0
     try:
         with open(temporary, "w", encoding="utf-8", newline="") as file:
             file.write(headers.pop().decode())
-            file.writelines(heapq.merge(*(_records(p) for p in parts), key=_image))
+            for record in heapq.merge(*(_records(p) for p in parts), key=_image):
+                file.write(record)
+                merged += 1
             file.flush()
             os.fsync(file.fileno())
+        if merged != rows:
+            raise RunError(
+                f"The table {target.stem!r} would have {merged:,} rows, but {rows:,} were measured. {_CHANGED}"
+            )
         os.replace(temporary, target)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise explain(error, target) from error
+    except ValueError as error:  # no image number, or not UTF-8
+        raise RunError(f"The rows of {target.stem!r} in {parts[0].parent} are damaged ({error}). {_CHANGED}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+_CHANGED = "They were changed from outside. Start the run again with --overwrite."
+
+
+def _check_size(path: Path, found: int, expected: int) -> None:
+    if found != expected:
+        raise RunError(
+            f"{path} has {found:,} bytes, but this run has written {expected:,}: another process or program has "
+            "changed it. When no other process writes there, the same command again goes on from what was saved."
+        )
 
 
 def _records(path: Path) -> Iterator[str]:

@@ -86,6 +86,7 @@ class Share:
     def count(self, batch: Batch) -> None:
         """One forward pass; sums, rows and counters move on together."""
         self.one_pass(batch)
+        self.run.check_writable()  # a pass takes a while: the folder may be another process's by now
         if len(batch):
             head = self.model.num_classes
             shown = gallery_rows(batch, self.setting.gallery, self.setting.classes, head)
@@ -111,6 +112,7 @@ class Share:
 
     def save(self) -> None:
         """Bring everything to disk. The state file comes last: what it mentions is there."""
+        self.run.check_writable()
         for analysis in self.analyses:
             analysis.flush()
         self.state.rows = self.rows.lengths()
@@ -119,7 +121,7 @@ class Share:
         self._since = self._saved = now
         save_state(self.run.state_dir, self.setting.rank, self.state, self.analyses)
         if self.setting.world == 1 and self.state.images and not self.state.done:
-            write_results(self.run, self.analyses, 1, so_far=True)
+            write_results(self.run, self.analyses, [self.state], so_far=True)
         self._saved = time.monotonic()
 
     def _stop_here(self, stop: StopRequest, cause: BaseException | None = None) -> None:

@@ -15,11 +15,15 @@ from torch import Tensor
 
 from vitscope.errors import RunError
 from vitscope.runs.files import atomic_write
+from vitscope.runs.shape import misfit
 
 if TYPE_CHECKING:
     from vitscope.analyses.base import Analysis
 
 SEPARATOR = "::"  # analysis::key; names may contain dots
+SHAPE = {
+    "world": int, "next_batch": int, "images": int, "skipped": int, "done": bool, "seconds": float, "rows": {str: [int]}
+}  # fmt: skip
 
 
 @dataclass
@@ -32,7 +36,7 @@ class State:
     skipped: int = 0  # unreadable so far
     done: bool = False  # all batches of this process are counted
     seconds: float = 0.0  # spent so far, over all attempts
-    rows: dict[str, int] = field(default_factory=dict)  # table -> bytes written
+    rows: dict[str, list[int]] = field(default_factory=dict)  # table -> bytes and rows written
     sums: dict[str, Tensor] = field(default_factory=dict)  # analysis::key -> accumulator
 
 
@@ -59,6 +63,8 @@ def load_state(folder: Path, rank: int) -> State | None:
     try:
         with safe_open(str(path), framework="pt") as file:
             header = json.loads(file.metadata()["state"])
+            if wrong := misfit(header, SHAPE):
+                raise ValueError(wrong)
             return State(**header, sums={key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise RunError(

@@ -17,6 +17,7 @@ from vitscope.runs.config import difference, dump_yaml, load_yaml, plain
 from vitscope.runs.environment import describe_environment
 from vitscope.runs.files import atomic_write, explain, make_folder, remove_leftovers
 from vitscope.runs.lock import LOCK_NAME, FolderLock, lock_holder
+from vitscope.runs.shape import misfit, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,19 @@ OWNED = (
     "tables", "figures", "images", "state", "checkpoints", "activations", "tracking", "wandb",
 )  # fmt: skip
 SKIPPED_COLUMNS = ["image", "path", "reason"]
+
+# What is read again of the files in a run folder: see `shape`.
+_MADE = {
+    "time?": str, "command?": str, "directory?": str, "world_size?": int, "versions?": {str: str}, "git?": ({}, None),
+}  # fmt: skip
+SHAPES: dict[str, Mapping[Any, Any]] = {
+    "run.json": {"kind?": str, "status?": str, "created?": str},
+    "environment.json": {**_MADE, "resumed?": [_MADE]},
+    "summary.json": {str: {"value": float, "unit": str, "n": int, "note?": str}},
+    "timing.json": {},
+    "warnings.json": {"warnings?": [str]},
+}
+LOST = "Put it back from a copy, or make the run again with --overwrite."
 
 
 class Run:
@@ -59,7 +73,7 @@ class Run:
 
         `free` names configuration keys that do not change results (`workers`, `device`) and may differ on a resume.
         Under torchrun only rank 0 creates the run; after a barrier the other ranks pass `lock=False`, which checks and
-        writes nothing and gives them the paths.
+        writes nothing and gives them the paths. They, too, notice when the lock is lost.
         """
         path, resolved = Path(path), dict(plain(config))
         check_finite(resolved, "config")
@@ -67,7 +81,7 @@ class Run:
             resolved["modules"] = modules
         make_folder(path)
         if not lock:
-            return cls(path, resolved, writable=True)
+            return cls(path, resolved, lock=FolderLock(path, watch=True), writable=True)
         if _look(path) == "foreign":
             raise RunError(
                 f"The folder {path} is not empty and is not a run of vitscope. "
@@ -168,17 +182,17 @@ class Run:
 
     @property
     def kind(self) -> str:
-        return str(_read_json(self.path / "run.json").get("kind", ""))
+        return str(_read(self.path, "run.json").get("kind", ""))
 
     @property
     def created(self) -> str:
         """ISO time, UTC."""
-        return str(_read_json(self.path / "run.json").get("created", ""))
+        return str(_read(self.path, "run.json").get("created", ""))
 
     @property
     def status(self) -> str:
         """'finished' or 'unfinished'."""
-        return "finished" if _read_json(self.path / "run.json").get("status") == "finished" else "unfinished"
+        return "finished" if _read(self.path, "run.json").get("status") == "finished" else "unfinished"
 
     @property
     def writer(self) -> dict[str, Any] | None:
@@ -187,20 +201,20 @@ class Run:
 
     @property
     def environment(self) -> dict[str, Any]:
-        return _read_json(self.path / "environment.json")
+        return _read(self.path, "environment.json")
 
     @property
     def summary(self) -> dict[str, dict[str, Any]]:
         """{name: {value, unit, n, note}}"""
-        return _read_json(self.path / "summary.json")
+        return _read(self.path, "summary.json")
 
     @property
     def timing(self) -> dict[str, Any]:
-        return _read_json(self.path / "timing.json")
+        return _read(self.path, "timing.json")
 
     @property
     def warnings(self) -> list[str]:
-        return list(_read_json(self.path / "warnings.json").get("warnings", []))
+        return list(_read(self.path, "warnings.json").get("warnings", []))
 
     @property
     def skipped(self) -> pd.DataFrame:
@@ -225,29 +239,30 @@ class Run:
         """Write tables/NAME.csv. NaN is an error outside the columns in `allow_nan`."""
         from vitscope.runs.tables import check_name, check_table, to_csv
 
-        self._check_writable()
+        self.check_writable()
         check_table(check_name(name), table, allow_nan)
         return atomic_write(self.tables_dir / f"{name}.csv", to_csv(table))
 
     def write_summary(self, figures: Mapping[str, Figure | Mapping[str, Any]]) -> None:
         """Headline figures by name, merged with those that are there."""
-        self._check_writable()
+        self.check_writable()
         new: dict[str, Any] = {}
         for name, figure in figures.items():
             entry = plain(figure, f"summary.{name}")
             missing = {"value", "unit", "n"} - set(entry)
             if missing:
                 raise RunError(f"Summary figure {name!r} lacks {', '.join(sorted(missing))}.")
-            if entry["value"] is None or not math.isfinite(entry["value"]):
-                raise NumericalError(
-                    f"Summary figure {name!r} is {entry['value']}; leave it out where it has no value."
-                )
+            value = entry["value"]
+            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+                raise NumericalError(f"Summary figure {name!r} is {value}; leave it out where it has no value.")
             new[name] = entry
+        if wrong := misfit(new, SHAPES["summary.json"]):
+            raise RunError(f"The summary cannot be written: {wrong}.")
         atomic_write(self.path / "summary.json", _json({**self.summary, **new}))
 
     def write_timing(self, timing: Mapping[str, Any]) -> None:
         """Seconds, images per second, memory: apart from the tables, so that those are identical from run to run."""
-        self._check_writable()
+        self.check_writable()
         atomic_write(self.path / "timing.json", _json({**self.timing, **plain(timing, "timing")}))
 
     def write_skipped(self, skipped: Iterable[Skipped]) -> None:
@@ -258,20 +273,20 @@ class Run:
         if rows:
             self.write_table("skipped", pd.DataFrame(rows, columns=SKIPPED_COLUMNS))
         else:
-            self._check_writable()
+            self.check_writable()
             _remove(self.tables_dir / "skipped.csv")
 
     def log_warning(self, text: str) -> None:
         """Something the reader of the report should know. The same text is kept once."""
-        self._check_writable()
+        self.check_writable()
         warnings = self.warnings
         if text not in warnings:
             atomic_write(self.path / "warnings.json", _json({"warnings": [*warnings, text]}))
 
     def finish(self) -> None:
         """Declare the run complete."""
-        self._check_writable()
-        marker = _read_json(self.path / "run.json")
+        self.check_writable()
+        marker = _read(self.path, "run.json")
         atomic_write(self.path / "run.json", _json({**marker, "status": "finished", "finished": _now()}))
 
     def close(self) -> None:
@@ -281,9 +296,12 @@ class Run:
             self._lock.release()
             self._lock = None
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
+        """Raise RunError unless this process may write here, and still has the lock that says so."""
         if not self._writable:
             raise RunError(f"{self!r} was opened for reading. Use Run.create(path, config, kind=...) to write.")
+        if self._lock is not None:
+            self._lock.check()
 
     def __enter__(self) -> Run:
         return self
@@ -299,13 +317,19 @@ def _look(path: Path) -> str:
     """'empty', 'run', 'begun' (killed while it was being created) or 'foreign'."""
     names = {p.name for p in path.iterdir()}
     if "run.json" in names:
-        whole = "config.yaml" in names and _read_json(path / "run.json").get("status") != "new"
-        return "run" if whole else "begun"
+        return "run" if "config.yaml" in names and not _new(path) else "begun"
     return "empty" if not {n for n in names if n != LOCK_NAME and not n.endswith(".tmp")} else "foreign"
 
 
+def _new(path: Path) -> bool:
+    try:
+        return _read(path, "run.json").get("status") == "new"
+    except RunError:  # a damaged run is a run: to be refused, or overwritten
+        return False
+
+
 def _check_format(path: Path, offer_overwrite: bool = False) -> None:
-    found = _read_json(path / "run.json").get("format")
+    found = _read(path, "run.json").get("format")
     if found == FORMAT:
         return
     age = "a newer" if isinstance(found, int) and found > FORMAT else "an older"
@@ -316,17 +340,10 @@ def _check_format(path: Path, offer_overwrite: bool = False) -> None:
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, {} where the file is absent."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise RunError(f"Cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise RunError(f"{path} should hold a JSON object.")
-    return value
+def _read(path: Path, name: str) -> dict[str, Any]:
+    """One of the JSON files of a run folder, {} where it is absent."""
+    remedy = "Delete it to read the run without it." if name != "run.json" else LOST
+    return read_json(path / name, SHAPES[name], remedy)
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -111,9 +111,12 @@ def _train(
 
     def write(name: str, state: dict[str, Any] | None = None) -> None:
         averaged = None if average is None else average.model.module.state_dict()
-        ranks.first_decides(
-            lambda: save_checkpoint(run.checkpoints_dir, name, model.module.state_dict(), state, averaged)
-        )
+
+        def put() -> None:
+            run.check_writable()  # a deleted folder would be made again, with half of what belongs there
+            save_checkpoint(run.checkpoints_dir, name, model.module.state_dict(), state, averaged)
+
+        ranks.first_decides(put)
 
     def save() -> None:
         """All processes come here together; the first one writes."""
