@@ -34,6 +34,10 @@ class NumericalError(VitscopeError):
     """NaN or infinity where a finite number was expected."""
 
 
+class FirstProcessError(VitscopeError):
+    """What the first of several processes stopped at, in the others: the first one says it."""
+
+
 def suggest(wrong: str, known: Iterable[str], n: int = 3) -> str:
     """' Did you mean x, y?' for a misspelt name, or the empty string."""
     close = difflib.get_close_matches(wrong, list(known), n=n, cutoff=0.5)

@@ -4,11 +4,15 @@ import functools
 import signal
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 from vitscope.cli import COMMANDS, run
-from vitscope.errors import VitscopeError
+from vitscope.errors import FirstProcessError, VitscopeError
 
 
 def test_without_arguments_the_help_is_printed(capsys):
@@ -67,13 +71,76 @@ def test_an_error_of_the_library_is_its_message_alone(monkeypatch, capsys):
     assert (captured.out, captured.err) == ("", "The moon is in the wrong phase.\n")
 
 
-def test_a_bug_is_not_dressed_up_as_bad_input(monkeypatch):
-    def fail(arguments):
-        raise ZeroDivisionError
+def test_a_bug_is_one_line_and_a_file_with_the_traceback(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vitscope.cli.models.main", lambda words: {}["moon"])
+    assert run(["models", "a b"]) == 1
+    out, err = capsys.readouterr()
+    (file,) = tmp_path.glob("vitscope-crash-*.txt")
+    assert out == ""
+    assert err == (
+        f"vitscope stopped at something unforeseen: KeyError: 'moon'; the traceback is in {file}. Please report it.\n"
+    )
+    text = file.read_text()
+    assert "command   vitscope models 'a b'\n" in text
+    assert f"torch {metadata.version('torch')}" in text
+    assert "Traceback (most recent call last)" in text
+    assert 'lambda words: {}["moon"]' in text
 
-    monkeypatch.setattr("vitscope.cli.models.main", fail)
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "not enough memory (MemoryError)"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "not enough memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "A smaller --batch-size"),
+        (RecursionError("maximum recursion depth exceeded"), "nested too deep"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_memory_and_depth_have_a_sentence_of_their_own(error, words, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vitscope.cli.models.main", Mock(side_effect=error))
+    assert run(["models"]) == 1
+    err = capsys.readouterr().err
+    assert words in err
+    assert "unforeseen" not in err
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_without_a_folder_to_write_to_the_traceback_goes_to_the_temporary_one(monkeypatch, tmp_path, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("vitscope.cli.models.main", Mock(side_effect=ZeroDivisionError))
+    assert run(["models"]) == 1
+    (file,) = tmp_path.iterdir()
+    assert str(file) in capsys.readouterr().err
+
+
+def test_whoever_debugs_gets_the_error_itself(monkeypatch):
+    monkeypatch.setenv("VITSCOPE_DEBUG", "1")
+    monkeypatch.setattr("vitscope.cli.models.main", Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         run(["models"])
+
+
+def test_a_file_that_cannot_be_used_is_the_users_matter(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vitscope.cli.models.main", lambda words: Path("m" * 300).read_text())
+    assert run(["models"]) == 2
+    assert capsys.readouterr().err == f"Cannot use {'m' * 300}: File name too long.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_several_processes_the_others_say_who_they_are_and_do_not_repeat_the_first(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    for error, said in ((VitscopeError("No."), "[process 1] No.\n"), (FirstProcessError("No."), "")):
+        monkeypatch.setattr("vitscope.cli.models.main", Mock(side_effect=error))
+        assert run(["models"]) == 2
+        assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(("command", "resumes"), [("models", False), ("analyze", True)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from vitscope.errors import VitscopeError
+from vitscope.errors import FirstProcessError
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=7)  # a rank may wait for a slower one; a dead one closes its connection
@@ -75,5 +75,5 @@ class Ranks:
         if failure is not None:
             raise failure
         if answer[1] is not None:
-            raise VitscopeError(answer[1])
+            raise FirstProcessError(answer[1])
         return answer[0]

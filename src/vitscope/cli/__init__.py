@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import FirstProcessError, VitscopeError, suggest
 from vitscope.outside import TRUST, only_named
 
 COMMANDS = {
@@ -34,7 +34,7 @@ EXAMPLES = """\
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script `vitscope`: exits with 0, with 2 for bad input, with 130 after Ctrl-C."""
+    """The console script `vitscope`: exits with 0, with 2 for bad input, 130 after Ctrl-C, 1 after a crash."""
     warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"  # users need no file and line
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
 
@@ -46,17 +46,35 @@ def run(arguments: list[str]) -> int:
             code = _dispatch(arguments)
         sys.stdout.flush()
         return code
+    except FirstProcessError:
+        return 2
     except VitscopeError as error:
-        print(error, file=sys.stderr)
+        _say(str(error))
         return 2
     except KeyboardInterrupt as stop:
         hint = " The same command again goes on from here." if set(arguments[:1]) & set(RESUMABLE) else ""
-        print(f"\n{str(stop) or f'Stopped.{hint}'}", file=sys.stderr)  # the engine's own message knows more
+        _say(f"\n{str(stop) or f'Stopped.{hint}'}")  # the engine's own message knows more
         return 130
     except BrokenPipeError:
         # `vitscope models | head`: the reader has gone. Python flushes stdout once more at exit, so point it nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        from vitscope.cli.crash import DEBUG, explain_crash
+
+        if os.environ.get(DEBUG):
+            raise
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            _say(f"Cannot use {error.filename}: {error.strerror}.")  # a name too long, no permission: not our mistake
+            return 2
+        _say(explain_crash(error, arguments))
+        return 1
+
+
+def _say(text: str) -> None:
+    """A line on stderr. Under torchrun all processes speak at once: those after the first say who they are."""
+    rank = os.environ.get("RANK", "0")
+    print(text if rank == "0" else f"[process {rank}] {text.lstrip()}", file=sys.stderr)
 
 
 def _dispatch(arguments: list[str]) -> int:

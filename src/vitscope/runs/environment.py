@@ -29,7 +29,7 @@ def describe_environment(config: Mapping[str, Any], command: str | Sequence[str]
         "platform": platform.platform(),
         "processors": os.cpu_count(),
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "versions": {name: version for name in PACKAGES if (version := package_version(name))},
         "seed": find(config, "seed"),
         "device": find(config, "device"),
         "data_fingerprint": find(config, "fingerprint"),
@@ -77,7 +77,7 @@ def find(config: Any, key: str) -> Any:
     return None
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
