@@ -14,6 +14,12 @@ class UnsupportedModelError(VitscopeError):
     """A model, or a question to a model, that vitscope refuses by name and with a reason."""
 
 
+class MissingPointError(VitscopeError, KeyError):
+    """A point that a cache does not hold. A KeyError too, as with any dict."""
+
+    __str__ = Exception.__str__  # KeyError's would put the message into quotes
+
+
 class WeightsError(VitscopeError):
     """A checkpoint that does not fit, is broken, or tries to run code."""
 

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import copy
+import io
+import pickle
+
 import pytest
 import timm
 import torch
@@ -41,12 +45,31 @@ def test_an_exception_in_an_edit_leaves_no_hook_and_the_model_as_it_was(model, i
     def fail(value, point):
         raise RuntimeError("on purpose")
 
-    for point in ("blocks.1.attn.hook_q", "blocks.1.hook_resid_mid", "blocks.2.mlp.hook_pre"):
+    for point in (
+        "blocks.1.hook_resid_pre",
+        "blocks.1.attn.hook_q",
+        "blocks.1.hook_resid_mid",
+        "blocks.2.mlp.hook_pre",
+    ):
         with pytest.raises(RuntimeError, match="on purpose"):
-            model.run_with_hooks(images, [(point, fail)])
+            model.run_with_hooks(images, [(point, fail), ("blocks.*.attn.hook_z", lambda z, _: z)])
     assert hook_count(model.module) == before
     assert torch.equal(model(images), plain)
     assert not torch.overrides._get_current_function_mode_stack(), "the interceptor must be gone"
+
+
+@torch.no_grad()
+def test_an_interrupt_inside_a_block_leaves_nothing_behind(model, images):
+    """No hook is called for what is not an Exception."""
+
+    def interrupt(value, point):
+        raise KeyboardInterrupt
+
+    before = hook_count(model.module)
+    with pytest.raises(KeyboardInterrupt):
+        model.run_with_hooks(images, [("blocks.1.attn.hook_q", interrupt)])
+    assert not torch.overrides._get_current_function_mode_stack()
+    assert hook_count(model.module) == before
 
 
 @torch.no_grad()
@@ -71,6 +94,78 @@ def test_reading_inside_edits_shows_the_edited_values(model, images):
     pattern = (q @ cache["blocks.0.attn.hook_k"].mT / 4).softmax(-1)
     assert torch.allclose(cache["blocks.0.attn.hook_pattern"], pattern, atol=1e-6)
     assert torch.allclose(cache["blocks.0.attn.hook_z"], pattern @ cache["blocks.0.attn.hook_v"], atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_edit_receives_a_point_that_is_its_name_and_knows_its_block(model, images):
+    seen = []
+    names = ["hook_embed", "blocks.*.attn.hook_q", "ln_final.hook_normalized"]
+    with model.edits({name: lambda value, point: seen.append(point) for name in names}):
+        _, cache = model.run_with_cache(images, names)
+    assert [(p, p.name, str(p), p.block, p.layer()) for p in seen] == [
+        ("hook_embed",) * 3 + (None, None),
+        *[(f"blocks.{i}.attn.hook_q",) * 3 + (i, i) for i in range(3)],
+        ("ln_final.hook_normalized",) * 3 + (None, None),
+    ]
+    assert all(cache[point] is cache[str(point)] for point in seen)
+    assert copy.copy(seen[1]).block == pickle.loads(pickle.dumps(seen[1])).block == 0
+
+
+@torch.no_grad()
+def test_a_cache_says_why_it_does_not_hold_a_point(model, images):
+    names = ["blocks.*.hook_resid_post", "blocks.1.attn.hook_bias"]
+    _, cache = model.run_with_cache(images, names)
+    blocks = []
+    model.stream(images, names, lambda block, points: blocks.append(points))
+    for found in (cache, blocks[1]):
+        with pytest.raises(KeyError, match=r"Did you mean blocks\.1\.hook_resid_post"):
+            found["blocks.1.hook_resid_pots"]
+        with pytest.raises(
+            VitscopeError, match=r"hook_pattern was not asked for in this pass, only blocks\.0\.hook_resid"
+        ):
+            found["blocks.1.attn.hook_pattern"]
+        with pytest.raises(VitscopeError, match="the model has 3 blocks, 0 to 2"):
+            found["blocks.3.hook_resid_post"]
+        with pytest.raises(VitscopeError, match="adds no bias"):
+            found["blocks.1.attn.hook_bias"]
+        with pytest.raises(VitscopeError, match="stands for 3 points"):
+            found["blocks.*.hook_resid_post"]
+        with pytest.raises(KeyError):
+            found[3]
+    with pytest.raises(VitscopeError, match="one by one"):
+        blocks[1]["blocks.2.hook_resid_post"]
+
+
+@torch.no_grad()
+def test_a_cache_is_a_dict_and_is_saved_as_one(model, images):
+    _, cache = model.run_with_cache(images, "blocks.*.hook_resid_post")
+    assert isinstance(cache, dict)
+    assert cache.get("blocks.0.hook_q") is None
+    assert "blocks.0.hook_q" not in cache
+    assert [*cache] == [f"blocks.{i}.hook_resid_post" for i in range(3)]
+    assert cache.pop("blocks.0.hook_resid_post").shape == (2, 17, 32)
+    file = io.BytesIO()
+    torch.save(cache, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    assert loaded.keys() == cache.keys()
+    assert all(torch.equal(loaded[name], cache[name]) for name in cache)
+
+
+@torch.no_grad()
+def test_a_bias_can_be_edited_where_the_model_has_none(model, images):
+    """It starts from zeros: what it adds is what an edit of the scores adds."""
+
+    def add(value, point):
+        assert value.shape == (2, 2, 17, 17)
+        return value + torch.linspace(-3, 3, 17)
+
+    outputs = []
+    for kind in ("bias", "attn_scores"):
+        with model.edits({f"blocks.1.attn.hook_{kind}": add}):
+            outputs.append(model(images))
+    torch.testing.assert_close(*outputs)
+    assert not torch.allclose(outputs[0], model(images), atol=1e-4)
 
 
 @torch.no_grad()
@@ -99,8 +194,6 @@ def test_edits_also_reach_a_direct_call_of_the_module(model, images):
 def test_every_point_can_be_edited_and_an_identity_edit_changes_nothing_that_is_fused(model, images):
     plain = model(images)
     for point in [*model.resolve_points("blocks.1.*"), "hook_embed", "ln_final.hook_normalized"]:
-        if point.endswith("hook_bias"):
-            continue
         same = model.run_with_hooks(images, [(point, lambda v, p: v.clone())])
         assert torch.allclose(same, plain, atol=1e-6), point
         changed = model.run_with_hooks(images, [(point, lambda v, p: torch.linspace(0, 1, v.numel()).view(v.shape))])
@@ -140,10 +233,22 @@ def test_a_wrong_shape_from_an_edit_is_named(model, images):
 
 
 def test_a_misspelt_point_suggests_the_right_one(model, images):
-    with pytest.raises(VitscopeError, match=r"Did you mean blocks\.0\.hook_resid_pre"):
-        model.run_with_cache(images, "blocks.0.hook_residpre")
+    wrong, hint = "blocks.0.hook_residpre", r"Did you mean blocks\.0\.hook_resid_pre"
+    with pytest.raises(VitscopeError, match=hint):
+        model.run_with_cache(images, wrong)
+    with pytest.raises(VitscopeError, match=hint):
+        model.stream(images, wrong, lambda *_: None)
+    with pytest.raises(VitscopeError, match=hint):
+        model.run_with_hooks(images, [(wrong, lambda v, p: v)])
+    with pytest.raises(VitscopeError, match=hint), model.edits({wrong: lambda v, p: v}):
+        pass
     with pytest.raises(VitscopeError, match="3 blocks, 0 to 2"):
         model.run_with_cache(images, "blocks.7.hook_resid_pre")
+
+
+def test_an_edit_that_is_no_function_is_named(model, images):
+    with pytest.raises(VitscopeError, match=r"blocks\.0\.hook_resid_pre is Tensor, no function"):
+        model.run_with_hooks(images, [("blocks.0.hook_resid_pre", torch.zeros(2, 17, 32))])
 
 
 def test_unfused_attention_is_refused_rather_than_silently_empty(model, images):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vitscope.attention.description import convert_from_description as convert_from_description
     from vitscope.attention.description import describe_attention as describe_attention
     from vitscope.attention.description import parse_attention as parse_attention
+    from vitscope.attention.explicit import explicit_attention as explicit_attention
     from vitscope.attention.module import AttentionModule as AttentionModule
     from vitscope.attention.registry import create_attention as create_attention
     from vitscope.attention.registry import list_attentions as list_attentions
@@ -45,6 +46,7 @@ __getattr__, __dir__, __all__ = lazy(
         "create_attention": "registry",
         "create_with_attn_layer": "conversion",
         "describe_attention": "description",
+        "explicit_attention": "explicit",
         "list_attentions": "registry",
         "parse_attention": "description",
         "parse_layers": "conversion",

@@ -116,14 +116,17 @@ class AttentionModule(nn.Module):
 
     @property
     def attention_calls(self) -> int:
-        """Fused calls in one forward pass. The last one makes the output, and is what capture shows."""
+        """Calls of attention (fused or explicit) in a forward pass. The last makes the output: capture shows it."""
         return 1
 
     def create_parameters(self) -> None:
         """Parameters of the variant's own; the projections are in place when this is called."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **look: Unpack[Look]) -> Tensor:
-        """(B, H, N, D) each -> (B, H, N, D). Where `symmetric` holds, q is k."""
+        """(B, H, N, D) each -> (B, H, N, D). Where `symmetric` holds, q is k.
+
+        Built on `softmax_attention` or, where it is no softmax, on `explicit_attention`: there capture reads and edits.
+        """
         raise NotImplementedError
 
     # --- what all variants share ----------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -50,22 +49,32 @@ BLOCK_POINTS = (
     "hook_mlp_out",
     "hook_resid_post",
 )
+# read and edited where attention is computed, and nowhere else; hook_bias exists only where a model adds one
+ATTENTION_POINTS = tuple(f"attn.hook_{kind}" for kind in ("q", "k", "v", "bias", "attn_scores", "pattern", "z"))
 FIRST_POINT, LAST_POINT = "hook_embed", "ln_final.hook_normalized"
 
 
-@dataclass(frozen=True)
-class Point:
-    """One point, as edit functions receive it: `name`, and the block it lies in (None outside the blocks)."""
+class Point(str):
+    """One point, as edit functions receive it: its own name, so that `cache[point]` and `point.endswith(...)` work.
 
-    name: str
+    `name` is the bare text, `block` the block that the point lies in (None outside the blocks).
+    """
+
+    __slots__ = ("block",)
     block: int | None
+
+    def __new__(cls, name: str) -> Point:
+        point = super().__new__(cls, name)
+        point.block = block_of(str(name))
+        return point
+
+    @property
+    def name(self) -> str:
+        return str(self)
 
     def layer(self) -> int | None:
         """TransformerLens' spelling of `block`."""
         return self.block
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def all_points(blocks: int) -> list[str]:
@@ -78,6 +87,10 @@ def all_points(blocks: int) -> list[str]:
 def block_of(name: str) -> int | None:
     match = re.match(r"blocks\.(\d+)\.", name)
     return int(match[1]) if match else None
+
+
+def is_attention_point(name: str) -> bool:
+    return name.endswith(ATTENTION_POINTS)
 
 
 def resolve(names: str | Iterable[str], blocks: int) -> list[str]:

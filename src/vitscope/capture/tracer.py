@@ -4,29 +4,35 @@ Two mechanisms, chosen because they work in every timm ViT with fused attention 
 
 * Forward hooks on the modules that `models.families` names give the residual stream and the branch outputs.
 * A `TorchFunctionMode` sees each call of `scaled_dot_product_attention` while an attention module runs. There, and
-  only there, every timm ViT has the *effective* q, k, v (after q/k-norm and RoPE) and the additive bias at hand.
+  only there, every timm ViT has the *effective* q, k, v (after q/k-norm and RoPE) and the additive bias at hand. An
+  attention that is no softmax calls `weighted_attention` instead.
 
-A Tracer is a context manager. It removes exactly the hooks it registered, also when an exception flies through.
+A Tracer is a context manager. It removes exactly the hooks it registered, also when an exception flies through. A point
+that was asked for or edited and that a block does not meet is an error: neither a value nor an edit gets lost silently.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode_temporarily
+from torch.overrides import TorchFunctionMode
 
-from vitscope.capture.points import FIRST_POINT, LAST_POINT, Point, block_of
-from vitscope.errors import VitscopeError
+from vitscope.capture.cache import Cache
+from vitscope.capture.points import FIRST_POINT, LAST_POINT, Point, block_of, is_attention_point
+from vitscope.capture.weighted import additive_bias, attention_scores, weighted_attention, weighted_sum
+from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models.families import block_row, mlp_row
 
 Edit = Callable[[Tensor, Point], "Tensor | None"]
-Sink = Callable[[int, dict[str, Tensor]], None]
+Sink = Callable[[int, Cache], None]
 
+_ATTENTIONS = (F.scaled_dot_product_attention, weighted_attention)
 _ADDITIONS = {torch.Tensor.add, torch.add, torch.Tensor.__add__}
 
 
@@ -41,23 +47,35 @@ class Tracer:
         self.edits = {name: list(functions) for name, functions in edits.items() if functions}
         self.sink = sink
         self.suspended = False  # an inner tracer has taken over
-        self._points: dict[str, Tensor] = {}  # of the block that is running
+        self._met: set[str] = set()  # points that the running block has come by
+        self._due: dict[int, set[str]] = defaultdict(set)  # and those that it must
+        # a bias is read where there is one; an edit of it must act
+        for name in {*(n for n in self.wanted if not n.endswith("hook_bias")), *self.edits}:
+            block = block_of(name)
+            if block is not None:
+                self._due[block].add(name)
+        self._points = self._no_points()  # of the block that is running
         self._attention: int | None = None  # block whose attention module is running
-        self._calls = 0  # fused calls that it has still to make
+        self._calls = self._announced = 0  # of attention: made so far, and in one forward pass
         self._branch: tuple[int, Tensor] | None = None  # (block, attention branch) about to be added
+        self._interceptor = _Interceptor(self)
+        self._intercepting = False
         self._stack = ExitStack()
+
+    def _no_points(self) -> Cache:
+        return Cache(self.wanted, len(self.module.blocks))  # type: ignore[arg-type]
 
     def __enter__(self) -> Tracer:
         with ExitStack() as stack:  # unwinds what is already registered if a later registration fails
             self._register(stack)
-            if any(self._uses_attention(n) or n.endswith("hook_resid_mid") for n in {*self.wanted, *self.edits}):
-                stack.enter_context(_Interceptor(self))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._points.clear()
+        self._met.clear()
         self._attention = self._branch = None
+        self._intercept(False)  # Ctrl-C inside a block: no hook of its is called then
         self._stack.close()
 
     # --- hooks on modules ---------------------------------------------------------------------------------------
@@ -76,11 +94,14 @@ class Tracer:
             return
         row, prefix = block_row(block), f"blocks.{i}."
         attention, mlp = block.get_submodule(row.attn), block.get_submodule(row.mlp)
-        if any(block_of(n) == i and self._uses_attention(n) for n in {*self.wanted, *self.edits}):
-            self._check_fused(attention, i)
-            stack.callback(attention.register_forward_pre_hook(lambda m, a: self._set_attention(i, m)).remove)
-            # always_call: an exception inside attention must not leave the interceptor believing it still runs
-            leave = attention.register_forward_hook(lambda *_: self._set_attention(None), always_call=True)
+        attended = any(block_of(n) == i and is_attention_point(n) for n in {*self.wanted, *self.edits})
+        if attended or prefix + "hook_resid_mid" in self.edits:
+            stack.callback(block.register_forward_pre_hook(lambda *_: self._intercept(True)).remove)
+            # always_call: an exception must not leave the interceptor on. Registered first: no sink is looked at.
+            stack.callback(block.register_forward_hook(lambda *_: self._intercept(False), always_call=True).remove)
+        if attended:
+            stack.callback(attention.register_forward_pre_hook(lambda m, a: self._enter(i, m)).remove)
+            leave = attention.register_forward_hook(lambda m, a, out: self._leave(i, m, out), always_call=True)
             stack.callback(leave.remove)
         self._input(stack, block, prefix + "hook_resid_pre")
         self._output(stack, attention, prefix + "attn.hook_out")
@@ -120,20 +141,23 @@ class Tracer:
         def hook(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
             new = self._visit(name, output) if self._concerns(name) else output
             if hand_over is not None and not self.suspended:
-                self._check_added(hand_over)
-                points, self._points = self._points, {}
+                self._check_met(hand_over)
+                points, self._points = self._points, self._no_points()
                 if self.sink is not None and points:
-                    with self._unwatched():
-                        self.sink(hand_over, points)
+                    self.sink(hand_over, points)
             return None if new is output else new
 
         stack.callback(module.register_forward_hook(hook).remove)
 
-    def _unwatched(self) -> AbstractContextManager[object]:
-        """What a sink computes is none of our business, and to look at each of its torch calls costs more than some."""
-        mode = _get_current_function_mode()
-        ours = isinstance(mode, _Interceptor) and mode.tracer is self
-        return _pop_mode_temporarily() if ours else nullcontext()
+    def _intercept(self, on: bool) -> None:
+        """Block by block, and not once for the whole pass: a backward pass that recomputes blocks (activation
+        checkpointing) runs them without the modes that are on around it."""
+        if on != self._intercepting and not self.suspended:
+            self._intercepting = on
+            if on:
+                self._interceptor.__enter__()
+            else:
+                self._interceptor.__exit__(None, None, None)
 
     # --- points -------------------------------------------------------------------------------------------------
 
@@ -147,8 +171,9 @@ class Tracer:
         """Apply the edits of a point, note its value if it is wanted, and return it."""
         if self.suspended:
             return value
+        self._met.add(name)
         for edit in self.edits.get(name, ()):
-            new = edit(value, Point(name, block_of(name)))
+            new = edit(value, Point(name))
             if new is not None:
                 if not isinstance(new, Tensor) or new.shape != value.shape:
                     got = tuple(new.shape) if isinstance(new, Tensor) else type(new).__name__
@@ -160,55 +185,60 @@ class Tracer:
 
     # --- attention ----------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _uses_attention(name: str) -> bool:
-        return ".attn.hook_" in name and not name.endswith(".hook_out")
+    def _enter(self, block: int, attention: nn.Module) -> None:
+        if not self.suspended:
+            # an attention that iterates (vitscope.attention.rpc) makes several calls; the last one makes the output
+            self._attention, self._calls, self._announced = block, 0, getattr(attention, "attention_calls", 1)
 
-    @staticmethod
-    def _check_fused(attention: nn.Module, i: int) -> None:
-        if not getattr(attention, "fused_attn", True):
-            raise VitscopeError(
-                f"Block {i} runs unfused attention (fused_attn is off, perhaps through TIMM_FUSED_ATTN=0). q, k and v "
-                "are read where scaled_dot_product_attention is called: set `fused_attn = True` on its attention."
-            )
-
-    def _set_attention(self, block: int | None, attention: nn.Module | None = None) -> None:
-        # an attention that iterates (vitscope.attention.rpc) makes several calls; the last one makes the output
-        self._attention, self._calls = block, getattr(attention, "attention_calls", 1)
+    def _leave(self, block: int, attention: nn.Module, output: Tensor | None) -> None:
+        if not self.suspended:
+            self._attention = None
+            if output is not None and self._calls < self._announced:  # None: an exception is on its way
+                raise UnsupportedModelError(_no_call(block, attention, self._calls, self._announced))
 
     def attend(self, func: Callable[..., Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-        """Stand in for one call of scaled_dot_product_attention. The model's own fused call still makes the output.
+        """Stand in for one call of attention. The model's own fused call still makes the output.
 
         Where an attention makes several calls, the points are those of the last one. Edits of scores, pattern and bias
         hold in all of them: a token that is knocked out must not be seen in an earlier step either.
         """
+        self._calls += 1
+        if self._calls > self._announced:
+            raise UnsupportedModelError(
+                f"The attention of block {self._attention} makes more than {self._announced} call(s) of attention: "
+                "which has 'the' pattern? If the last makes its output, say how many there are: `attention_calls = 2`."
+            )
         prefix = f"blocks.{self._attention}.attn."
-        self._calls -= 1
-        concerns = self._concerns if self._calls <= 0 else self._concerns_every_step
+        concerns = self._concerns if self._calls == self._announced else self._concerns_every_step
         call = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args), **kwargs)
         q, k, v = (
             self._visit(prefix + hook, call[arg]) if concerns(prefix + hook) else call[arg]
             for hook, arg in (("hook_q", "query"), ("hook_k", "key"), ("hook_v", "value"))
         )  # each (B, H, N, D)
-        pattern_name, scores_name = prefix + "hook_pattern", prefix + "hook_attn_scores"
-        edited = pattern_name in self.edits or scores_name in self.edits
+        pattern_name, scores_name, bias_name = (prefix + h for h in ("hook_pattern", "hook_attn_scores", "hook_bias"))
+        written_out = func is weighted_attention or pattern_name in self.edits or scores_name in self.edits
         bias = None
-        if edited or any(concerns(n) for n in (pattern_name, scores_name, prefix + "hook_bias")):
+        if written_out or any(concerns(n) for n in (pattern_name, scores_name, bias_name)):
             bias = additive_bias(call.get("attn_mask"), call.get("is_causal", False), q, k)
-            if bias is not None and concerns(prefix + "hook_bias"):
-                bias = call["attn_mask"] = self._visit(prefix + "hook_bias", bias)
+            if bias is None and bias_name in self.edits:  # an edit must act, also where a model adds nothing
+                bias = q.new_zeros(*q.shape[:-1], k.shape[-2])
+            if bias is not None and concerns(bias_name):
+                bias = call["attn_mask"] = self._visit(bias_name, bias)
                 call["is_causal"] = False
         weights = None
-        if edited or concerns(pattern_name) or concerns(scores_name):
-            scores = attention_scores(q, k, bias, call.get("scale"))  # (B, H, N, N)
+        if written_out or concerns(pattern_name) or concerns(scores_name):
+            scores = attention_scores(q, k, bias, call.get("scale"), call.get("scores"))  # (B, H, N, N)
             if concerns(scores_name):
                 scores = self._visit(scores_name, scores)
-            if edited or concerns(pattern_name):
-                weights = scores.softmax(-1)
+            if written_out or concerns(pattern_name):
+                weights = call["weigh"](scores) if func is weighted_attention else scores.softmax(-1)
                 if concerns(pattern_name):
                     weights = self._visit(pattern_name, weights)
         call |= {"query": q, "key": k, "value": v}
-        z = weights @ v if edited and weights is not None else func(**call)  # (B, H, N, D)
+        if written_out and weights is not None:
+            z = weighted_sum(weights, v, call.get("dropout_p", 0.0))  # (B, H, N, D)
+        else:
+            z = func(**call)
         return self._visit(prefix + "hook_z", z) if concerns(prefix + "hook_z") else z
 
     # --- the addition that makes resid_mid ------------------------------------------------------------------------
@@ -222,12 +252,40 @@ class Tracer:
         block, self._branch = self._branch[0], None
         return self._visit(f"blocks.{block}.hook_resid_mid", total)
 
-    def _check_added(self, block: int) -> None:
-        if self._branch is not None:
-            raise VitscopeError(
-                f"The edit of blocks.{block}.hook_resid_mid did not take place: this block does not add its attention "
-                "branch in the way that vitscope.models.families describes."
+    def _check_met(self, block: int) -> None:
+        """Every point of a block that was asked for or edited came by."""
+        missing = self._due[block] - self._met if block in self._due else ()
+        self._met.clear()
+        self._branch = None
+        for name in sorted(missing):
+            owner: nn.Module = self.module.blocks[block]  # type: ignore[index, assignment]
+            if is_attention_point(name):  # the block goes another way than through its attention module
+                raise UnsupportedModelError(_no_call(block, owner.get_submodule(block_row(owner).attn), 0, 1))
+            raise UnsupportedModelError(
+                f"{name} was not met: {type(owner).__name__} does not run its parts in the way that "
+                "vitscope.models.families describes, so this point can be neither read nor changed."
             )
+
+
+def _no_call(block: int, attention: nn.Module, made: int, announced: int) -> str:
+    """Why there is nothing to read in an attention module, and what to do about it."""
+    kind = f"{type(attention).__module__}.{type(attention).__qualname__}"
+    where = f"The attention of block {block} ({kind})"
+    if not getattr(attention, "fused_attn", True):
+        return (
+            f"{where} runs unfused (fused_attn is off, perhaps through TIMM_FUSED_ATTN=0). q, k, v and the pattern are "
+            "read and edited where scaled_dot_product_attention is called: set `fused_attn = True` on it."
+        )
+    if made:
+        return (
+            f"{where} made {made} call(s) of attention and announces {announced}: set its `attention_calls` to what it "
+            "makes, so that the call that gives the output is known."
+        )
+    return (
+        f"{where} made no call of scaled_dot_product_attention, where q, k, v and the pattern are read and edited: "
+        "nothing of it can be seen or changed. Let it call that function or, if it is no softmax, "
+        "vitscope.attention.explicit_attention(q, k, v, weigh); docs/attention.md shows how."
+    )
 
 
 class _Interceptor(TorchFunctionMode):
@@ -239,25 +297,8 @@ class _Interceptor(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tracer, kwargs = self.tracer, kwargs or {}
         if not tracer.suspended:
-            if func is F.scaled_dot_product_attention and tracer._attention is not None:
+            if func in _ATTENTIONS and tracer._attention is not None:
                 return tracer.attend(func, args, kwargs)
             if tracer._branch is not None and func in _ADDITIONS and any(a is tracer._branch[1] for a in args):
                 return tracer.added(func(*args, **kwargs))
         return func(*args, **kwargs)
-
-
-def additive_bias(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
-    """The mask of a scaled_dot_product_attention call as what is added to the scores, or None."""
-    if causal:
-        n, m = q.shape[-2], k.shape[-2]
-        return q.new_full((n, m), float("-inf")).triu_(1)
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, float("-inf"))
-
-
-def attention_scores(q: Tensor, k: Tensor, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
-    """q k^T * scale + bias, with scale 1/sqrt(D) unless given.  (B, H, N, D), (B, H, M, D) -> (B, H, N, M)"""
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = (q * scale) @ k.transpose(-2, -1)
-    return scores if bias is None else scores + bias

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitscope.capture import Edit, Tracer, resolve
+from vitscope.capture import Cache, Edit, Tracer, resolve
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models import class_space
 from vitscope.models.families import check_model
@@ -73,18 +73,16 @@ class Model:
         """Point names behind names and globs, in forward order."""
         return resolve(names, self.layout.blocks)
 
-    def run_with_cache(self, images: Tensor, names: str | Iterable[str] = "*") -> tuple[Tensor, dict[str, Tensor]]:
+    def run_with_cache(self, images: Tensor, names: str | Iterable[str] = "*") -> tuple[Tensor, Cache]:
         """One forward pass -> (logits, {point name: value}). The default keeps every point, patterns included.
 
         Gradients follow the caller: wrap in `torch.no_grad()` unless you want to differentiate through the cache.
         """
-        cache: dict[str, Tensor] = {}
-        logits = self.stream(images, names, lambda block, points: cache.update(points))
-        return logits, cache
+        asked = self.resolve_points(names)
+        cache = Cache(asked, self.layout.blocks)
+        return self.stream(images, asked, lambda block, points: cache.update(points)), cache
 
-    def stream(
-        self, images: Tensor, names: str | Iterable[str], on_block: Callable[[int, dict[str, Tensor]], None]
-    ) -> Tensor:
+    def stream(self, images: Tensor, names: str | Iterable[str], on_block: Callable[[int, Cache], None]) -> Tensor:
         """One forward pass that hands over the points of each block as soon as it is complete, then lets them go.
 
         Block -1 carries `hook_embed`, block L carries `ln_final.hook_normalized`.
@@ -94,11 +92,7 @@ class Model:
 
     def run_with_hooks(self, images: Tensor, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
         """Logits of one forward pass in which each `fn(value, point)` may return a new value for its point(s)."""
-        edits: dict[str, list[Edit]] = defaultdict(list)
-        for names, function in fwd_hooks:
-            for name in self.resolve_points(names):
-                edits[name].append(function)
-        with self._trace([], edits):
+        with self._trace([], self._resolve_edits(fwd_hooks)):
             return self.module(images)
 
     @contextmanager
@@ -107,12 +101,20 @@ class Model:
 
         Blocks nest, inner edits come after outer ones, and reading inside shows the edited values.
         """
+        with self._trace([], self._resolve_edits(changes.items())):
+            yield self
+
+    def _resolve_edits(self, changes: Iterable[tuple[str, Edit]]) -> dict[str, list[Edit]]:
         edits: dict[str, list[Edit]] = defaultdict(list)
-        for names, function in changes.items():
+        for names, function in changes:
+            if not callable(function):
+                raise VitscopeError(
+                    f"The edit of {names} is {type(function).__name__}, no function: give fn(value, point), which "
+                    "returns the new value."
+                )
             for name in self.resolve_points(names):
                 edits[name].append(function)
-        with self._trace([], edits):
-            yield self
+        return edits
 
     def active_edits(self) -> dict[str, list[str]]:
         """Points that are edited at the moment, each with the names of its functions: what a run records of them."""
@@ -124,7 +126,7 @@ class Model:
         self,
         wanted: Iterable[str],
         edits: Mapping[str, Sequence[Edit]],
-        sink: Callable[[int, dict[str, Tensor]], None] | None = None,
+        sink: Callable[[int, Cache], None] | None = None,
     ) -> Iterator[None]:
         """A tracer that takes over the edits of the enclosing one, which stays silent meanwhile."""
         refuse_compiled(self.module)
