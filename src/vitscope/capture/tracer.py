@@ -95,10 +95,12 @@ class Tracer:
         row, prefix = block_row(block), f"blocks.{i}."
         attention, mlp = block.get_submodule(row.attn), block.get_submodule(row.mlp)
         attended = any(block_of(n) == i and is_attention_point(n) for n in {*self.wanted, *self.edits})
-        if attended or prefix + "hook_resid_mid" in self.edits:
-            stack.callback(block.register_forward_pre_hook(lambda *_: self._intercept(True)).remove)
+        added = not row.summed and prefix + "hook_resid_mid" in self.edits
+        if attended or added:
+            looked_at = block if added else attention  # each torch call inside costs a little
+            stack.callback(looked_at.register_forward_pre_hook(lambda *_: self._intercept(True)).remove)
             # always_call: an exception must not leave the interceptor on. Registered first: no sink is looked at.
-            stack.callback(block.register_forward_hook(lambda *_: self._intercept(False), always_call=True).remove)
+            stack.callback(looked_at.register_forward_hook(lambda *_: self._intercept(False), always_call=True).remove)
         if attended:
             stack.callback(attention.register_forward_pre_hook(lambda m, a: self._enter(i, m)).remove)
             leave = attention.register_forward_hook(lambda m, a, out: self._leave(i, m, out), always_call=True)
@@ -108,7 +110,7 @@ class Tracer:
         self._output(stack, block.get_submodule(row.attn_added), prefix + "hook_attn_out")
         if row.summed:
             self._output(stack, block.get_submodule(row.summed), prefix + "hook_resid_mid")
-        elif prefix + "hook_resid_mid" in self.edits:
+        elif added:
             # The sum feeds both the MLP and the skip connection, so the addition itself is intercepted.
             watch = block.get_submodule(row.attn_added).register_forward_hook(lambda m, a, out: self._watch(i, out))
             stack.callback(watch.remove)
@@ -150,7 +152,7 @@ class Tracer:
         stack.callback(module.register_forward_hook(hook).remove)
 
     def _intercept(self, on: bool) -> None:
-        """Block by block, and not once for the whole pass: a backward pass that recomputes blocks (activation
+        """Where it is needed, and not once for the whole pass: a backward pass that recomputes blocks (activation
         checkpointing) runs them without the modes that are on around it."""
         if on != self._intercepting and not self.suspended:
             self._intercepting = on
