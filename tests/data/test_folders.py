@@ -23,6 +23,35 @@ def test_class_folders_directly_are_one_set_without_a_split(class_folders: Make)
     assert (data.split, data.name, data.warnings) == ("all", "pictures", [])
 
 
+def test_folders_named_by_numbers_are_labelled_in_the_order_of_the_numbers(class_folders: Make) -> None:
+    root = class_folders({f"{split}/{c}": 1 for split in ("train", "val") for c in range(21)})
+    for split in ("train", "val"):
+        data = load_data(root, split)
+        assert data.classes == [str(c) for c in range(21)]
+        assert data.labels == list(range(21))
+        assert [int(path.split("/")[1]) for path in data.paths] == data.labels
+
+
+def test_classes_are_numbered_as_by_timm(class_folders: Make) -> None:
+    from timm.data.readers.reader_image_folder import find_images_and_targets
+
+    names = "10 9 007 100 class10 class2 Class3 Zebra apple n02084071 n01440764 x1y10 x1y9 1e3 _a a-2 a-10 é1 ٣"
+    root = class_folders(dict.fromkeys(names.split(), 1))
+    _, number = find_images_and_targets(str(root))
+    assert load_data("folder", root=root).classes == sorted(number, key=number.__getitem__)
+
+
+def test_names_that_differ_in_nothing_but_case_or_zeros_have_an_order_of_their_own(class_folders: Make) -> None:
+    root = class_folders(dict.fromkeys(("a", "A", "01", "1", "1²"), 1))
+    assert load_data(root).classes == ["01", "1", "1²", "A", "a"]
+
+
+def test_folders_named_by_numbers_that_lack_some_say_how_to_read_them(class_folders: Make) -> None:
+    data = load_data(class_folders({"3": 1, "20": 1}))
+    with pytest.raises(DataError, match=r"give it as 'imagenet-v2'"):
+        data.check_head(1000)
+
+
 def test_a_split_is_made_for_class_folders(class_folders: Make) -> None:
     root = class_folders({"a": 20, "b": 30})
     train, test = load_data(root, "train"), load_data(root, "validation")
@@ -229,6 +258,17 @@ def test_a_folder_of_raw_digits_says_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"x")
     with pytest.raises(DataError, match="type 'mnist' or 'fashion-mnist'"):
         load_data(tmp_path / "mnist")
+
+
+def test_folders_named_by_class_number_have_the_labels_of_those_with_wordnet_names(
+    shared: Path, tmp_path: Path
+) -> None:
+    for number, folder in enumerate(sorted((shared / "data/imagenet/val").iterdir())):
+        (tmp_path / str(number)).symlink_to(folder)
+    numbered, named = load_data(tmp_path), load_data(shared / "data/imagenet", "val")
+    assert {Path(p).name: label for p, label in zip(numbered.paths, numbered.labels)} == {
+        Path(p).name: label for p, label in zip(named.paths, named.labels)
+    }
 
 
 def test_the_real_pictures_have_one_label_each(shared: Path) -> None:

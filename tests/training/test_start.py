@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +120,22 @@ def test_evaluation_only_trains_nothing(tiny: Tiny, trained: Path, monkeypatch: 
     assert table["accuracy"][0] == Run.open(trained).table("training")["test_accuracy"].max()
     assert expected.num_classes == 4
     assert not list((run.path / "checkpoints").glob("*"))
+
+
+def test_a_head_that_learned_the_classes_in_another_order_is_put_into_that_of_the_data(
+    tiny: Tiny, trained: Path
+) -> None:
+    learned = json.loads((trained / "model.json").read_text())
+    order = [2, 0, 3, 1]
+    learned["classes"] = [learned["classes"][i] for i in order]  # as if its folders had been numbered in another way
+    (trained / "model.json").write_text(json.dumps(learned))
+    weights = trained / "checkpoints" / "best" / "model.safetensors"
+    before = open_model("vit_tiny_patch16_224", weights, **MODEL).module.state_dict()
+    run = train(tiny("judged", weights=str(trained), evaluate=True))
+    model = start_from(tiny(weights=str(trained)), {"num_classes": 4, **MODEL}, ["dark", "bright", "across", "down"])
+    assert torch.equal(model.module.state_dict()["head.weight"][order], before["head.weight"])
+    assert torch.equal(model.module.state_dict()["head.bias"][order], before["head.bias"])
+    assert any("rows of the head put into the order" in warning for warning in run.warnings)
 
 
 def test_weights_that_would_have_to_be_changed_cannot_be_evaluated(tiny: Tiny, trained: Path) -> None:

@@ -157,6 +157,9 @@ class Accuracy(Analysis):
         columns = ["bin", "from", "to", "n", "confidence", "accuracy", "accuracy_low", "accuracy_high"]
         return pd.DataFrame(rows, columns=columns)
 
+    def answers(self) -> tuple[int, int]:
+        return int(self.sums["top1"].sum()), int(self.sums["n"].sum())
+
     def summary(self) -> dict[str, Figure]:
         figures = {}
         for row in self.tables()["accuracy"].to_dict("records"):

@@ -118,6 +118,10 @@ class Analysis:
         """Headline figures by name."""
         return {}
 
+    def answers(self) -> tuple[int, int] | None:
+        """(right, counted) of the images as they are, where it counts them: near chance, the engine remarks it."""
+        return None
+
     def options(self) -> dict[str, Any]:
         """What `__init__` was given, for config.yaml."""
         return {name: getattr(self, name) for name in _option_names(type(self))}

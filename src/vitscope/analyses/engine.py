@@ -19,7 +19,7 @@ from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
 from vitscope.analyses.ranks import Ranks, local_device
-from vitscope.analyses.selection import Wanted, choose_analyses, class_remark, start_analyses
+from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
 from vitscope.analyses.share import Share, check_world, share_size
 from vitscope.errors import VitscopeError
 from vitscope.options import check_fields
@@ -135,6 +135,7 @@ def analyze_one(
     """One model: start or resume its run, count this process's share, and put the shares together."""
     from vitscope.runs import Run
 
+    data, order = match_classes(model, data)
     setting = Setting(
         classes=tuple(map(str, data.classes)),
         gallery=choose_gallery(data.labels, options.gallery),
@@ -158,7 +159,7 @@ def analyze_one(
         if run.status == "finished":
             return False
         check_world(run.state_dir, ranks.world)
-        for remark in [*model.notes, *data.warnings, *remarks, class_remark(model, data)]:
+        for remark in [*model.notes, *data.warnings, *remarks, order]:
             if remark:
                 run.log_warning(remark)
         return True

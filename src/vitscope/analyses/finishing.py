@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis
+from vitscope.analyses.chance import chance_remark
 from vitscope.analyses.ranks import Ranks
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import merge_rows, rows_folder
@@ -44,6 +45,9 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share:
     if skipped:
         run.log_warning(f"{skipped:,} of {len(data):,} images could not be read and were left out: table 'skipped'.")
     write_results(run, analyses, states)
+    for right, counted in (a.answers() or (0, 0) for a in analyses):
+        if remark := chance_remark(share.model, data, right, counted):
+            run.log_warning(remark)
     run.write_timing({"analyze": _timing(states, images, share, ranks)})
     run.finish()
     shutil.rmtree(run.state_dir, ignore_errors=True)  # all of it is in the tables now

@@ -106,13 +106,39 @@ def check_classes(model: Model, data: ImageData) -> None:
     data.check_head(model.num_classes, model.name)
 
 
-def class_remark(model: Model, data: ImageData) -> str | None:
-    """A remark where head and data have equally many classes of different names."""
-    if model.classes is None or list(model.classes) == list(data.classes) or len(model.classes) != data.num_classes:
+def match_classes(model: Model, data: ImageData) -> tuple[ImageData, str | None]:
+    """Data whose labels count the head's classes, and a remark where names do not vouch for that.
+
+    A model that knows the names of its classes is asked by name; a head of ImageNet's classes knows none.
+    """
+    mine, theirs = model.classes, list(data.classes)
+    if mine is None:
+        return data, _assumed_order(model, data)
+    if mine == theirs or len(mine) != len(theirs):  # other numbers of classes: `check_classes`
+        return data, None
+    if len(set(mine)) == len(mine) and set(mine) == set(theirs):
+        remark = (
+            f"The model learned the classes in the order {_some(mine)}, the data has them in the order "
+            f"{_some(theirs)}: labels follow their names."
+        )
+        return data.ordered_as(mine), remark
+    return data, (
+        f"The model was trained on classes called {_some(mine)}; those of the data are called {_some(theirs)}. They "
+        "are compared by number."
+    )
+
+
+def _assumed_order(model: Model, data: ImageData) -> str | None:
+    """Nothing but their order connects 1,000 classes without WordNet names with an ImageNet head."""
+    from vitscope.data import synsets
+
+    if model.num_classes != synsets.NUM_CLASSES or data.num_classes != synsets.NUM_CLASSES:
+        return None
+    if synsets.count_known(data.class_ids) == synsets.NUM_CLASSES:
         return None
     return (
-        f"The model was trained on classes called {_some(model.classes)}; those of the data are called "
-        f"{_some(data.classes)}. They are compared by number."
+        f"The 1,000 classes of {data.name} are not named by WordNet ids: {_some(data.classes)}, {data.classes[-1]} are "
+        "taken for the classes 0, 1, 2, ..., 999 of the head, in this order."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,12 +73,12 @@ class ImageData:
         index = i % len(self)
         position, path, label = self._order[index], self.paths[index], self.labels[index]
         image = _picture(self._source.images, position, path)
-        mask = self._mask(position, path, label, image) if masks and self.has_masks else None
+        mask = self._mask(position, path, image) if masks and self.has_masks else None
         return Item(image, label, index, path, mask)
 
-    def _mask(self, position: int, path: str, label: int, image: Image.Image) -> Image.Image:
+    def _mask(self, position: int, path: str, image: Image.Image) -> Image.Image:
         try:
-            mask, name = _raw_mask(self._source, position, label, image)
+            mask, name = _raw_mask(self._source, position, image)
         except BadFileError as error:
             raise BadFileError(path, f"its mask {Path(error.path).name}: {error.reason}") from error
         except Exception as error:  # a user's own masks may fail in any way
@@ -92,7 +93,7 @@ class ImageData:
         wrong = [i for i in indices if not 0 <= i < len(self)]
         if wrong:
             raise DataError(f"There is no picture {wrong[0]}: this data has {len(self):,} (0..{len(self) - 1}).")
-        return ImageData(
+        chosen = ImageData(
             self._source,
             [self._order[i] for i in indices],
             name=self.name,
@@ -102,6 +103,7 @@ class ImageData:
             strict=self.strict,
             warnings=self.warnings,
         )
+        return chosen if chosen.classes == self.classes else chosen.ordered_as(self.classes)
 
     def fingerprint(self) -> str:
         """A hash of the chosen data: names, labels, sizes; pixels for pictures in memory. The same on every machine."""
@@ -126,12 +128,24 @@ class ImageData:
         if num_classes == self.num_classes or all(label < 0 for label in self.labels):
             return
         hint = "Choose a model trained on these classes, or data with the classes of the model."
-        if self.num_classes == 1000 and self.class_ids != self.classes:
+        if num_classes == 1000 and self.root is not None and all(name.isdecimal() for name in self.classes):
+            hint = "If the folders are called by ImageNet's class numbers, give it as 'imagenet-v2' (--root FOLDER)."
+        elif self.num_classes == 1000 and self.class_ids != self.classes:
             hint = "Folders with WordNet names are labelled 0..999; load_data('folder', root=...) numbers the folders."
         raise DataError(
             f"{model} tells {num_classes:,} classes apart, but {self.name} has {self.num_classes:,} "
             f"({', '.join(self.classes[:3])}, ...): its labels mean something else. {hint}"
         )
+
+    def ordered_as(self, classes: Sequence[str]) -> ImageData:
+        """The same pictures with the labels of a head that has the same classes in another order."""
+        number = {name: i for i, name in enumerate(classes)}
+        data = copy.copy(self)
+        data.labels = [number[self.classes[label]] if label >= 0 else label for label in self.labels]
+        place = {name: i for i, name in enumerate(self.classes)}
+        data.class_ids = [self.class_ids[place[name]] for name in classes]
+        data.classes = list(classes)
+        return data
 
     def batches(
         self,
@@ -186,7 +200,7 @@ def _is_missing(mask: Any) -> bool:
     return mask is None or (isinstance(mask, (str, Path)) and not Path(mask).exists())
 
 
-def _raw_mask(source: Source, position: int, label: int, image: Image.Image) -> tuple[Any, str]:
+def _raw_mask(source: Source, position: int, image: Image.Image) -> tuple[Any, str]:
     """The mask before it is checked, None where it is missing, and how to call it in a message."""
     if callable(source.masks):
         return source.masks(image), "its mask"
@@ -196,4 +210,6 @@ def _raw_mask(source: Source, position: int, label: int, image: Image.Image) -> 
         return None, name
     if isinstance(mask, (str, Path)):
         mask = open_image(mask)
-    return (mask if source.decode_mask is None else source.decode_mask(mask, label)), name
+    if source.decode_mask is None:
+        return mask, name
+    return source.decode_mask(mask, source.labels[position] if source.labels is not None else -1), name

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vitscope.data import synsets
 from vitscope.data.images import EXTENSIONS
@@ -17,6 +19,7 @@ from vitscope.errors import DataError
 
 _NOT_CLASSES = ("__MACOSX", "lost+found")
 _USUAL = ("train", "val", "test")
+_NUMBER = re.compile(r"(\d+)")
 
 
 @dataclass
@@ -30,7 +33,7 @@ class Listing:
 
 @register_dataset("folder")
 def folder(root: Path | None, split: str | None = None) -> Source:
-    """Class folders with labels in the order of their names, whatever the names are."""
+    """Class folders with labels in the natural order of their names, whatever the names are."""
     return folder_source(_need(root, "folder"), split, wordnet=False)
 
 
@@ -61,7 +64,7 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
         own_name = normal_split(root.name)
         split = own_name if asked is not None and normal_split(asked) == own_name else ALL
         base, class_dirs = root, {d.name for d in subfolders(root, [])}
-    ids, names = _classes(sorted(class_dirs), wordnet, problems)
+    ids, names = _classes(sorted(class_dirs, key=natural_order), wordnet, problems)
     folders = subfolders(base, problems)
     files, labels = _labelled(base, folders, ids, problems) if folders else _unlabelled(base, problems)
     unknown = f"{base} has no class folders: the labels of its {len(files):,} images are unknown (-1)."
@@ -167,8 +170,17 @@ def find_splits(root: Path, problems: list[str]) -> dict[str, Path]:
     return splits
 
 
+def natural_order(name: str) -> Any:
+    """A key to sort by: 2 before 10, class2 before class10, small and capital letters alike; as timm numbers folders.
+
+    As text, the folders 0 to 999 would be 0, 1, 10, 100, ...: hardly a class would meet its own logit.
+    """
+    parts = _NUMBER.split(name.lower())  # text and numbers by turns, text first
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
 def subfolders(folder: Path, problems: list[str]) -> list[Path]:
-    """Visible folders in a folder, sorted by name, without links that lead back up."""
+    """Visible folders in a folder, in natural order, without links that lead back up."""
     above = _ancestors(folder)
     found = []
     for entry in _scan(folder, problems):
@@ -178,7 +190,7 @@ def subfolders(folder: Path, problems: list[str]) -> list[Path]:
             problems.append(f"The link {entry.path} leads back to a folder above it: not followed.")
             continue
         found.append(folder / entry.name)
-    return sorted(found, key=lambda d: d.name)
+    return sorted(found, key=lambda d: natural_order(d.name))
 
 
 def list_images(folder: Path, deep: bool = True) -> Listing:

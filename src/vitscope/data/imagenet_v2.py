@@ -17,7 +17,7 @@ def numbered_folders(root: Path | None) -> Source:
     if root is None:
         raise DataError("Dataset 'imagenet-v2' needs to know where it is: give root=FOLDER.")
     folders = subfolders(root, [])
-    wrong = [d.name for d in folders if not (d.name.isdigit() and int(d.name) < synsets.NUM_CLASSES)]
+    wrong = [d.name for d in folders if not (d.name.isdecimal() and int(d.name) < synsets.NUM_CLASSES)]
     if wrong:
         raise DataError(
             f"{root} is not ImageNetV2: its class folders should be called 0 to 999, but there is {wrong[0]!r}."

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 
+QUESTION = "are labels and head in the same order?"  # a warning that asks it comes first on the page
+
+
 def data_of(run: Run) -> str:
     """'imagenet (val)'"""
     data = run.config.get("data")
@@ -57,10 +60,11 @@ def _agree(values: Mapping[str, str]) -> str:
 
 
 def notices(runs: Mapping[str, Run]) -> list[str]:
-    """What a reader must know before reading on: unfinished runs, models that saw different images."""
+    """What a reader must know before reading on: unfinished runs, doubtful labels, models that saw different images."""
     found = []
     for label, run in runs.items():
         for part in parts_of(run):
+            found += [f"{label}: {warning}" for warning in part.warnings if QUESTION in warning]
             if part.status != "finished":
                 writer = part.writer
                 state = f"it is being written by process {writer['pid']} on {writer['host']}" if writer else (

@@ -237,6 +237,9 @@ class AttackStudy(Analysis):
         std = self.model.preprocess.std
         return 1.0 if self.threat.space == "pixels" else sum(std) / len(std)
 
+    def answers(self) -> tuple[int, int]:
+        return int(self.sums["clean"]), int(self.sums["n"])
+
     def summary(self) -> dict[str, Figure]:
         n = int(self.sums["n"])
         figures = {"clean": Figure(100 * int(self.sums["clean"]) / n, "%", n, "accuracy without an attack")}

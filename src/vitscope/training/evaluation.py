@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitscope.analyses.base import Figure
+from vitscope.analyses.chance import describe_chance, near_chance
 from vitscope.analyses.one_pass import evaluating
 from vitscope.analyses.ranks import Ranks
 from vitscope.errors import DataError, NumericalError
@@ -87,6 +88,9 @@ def evaluate_only(
             }
         )
         note_skipped(run, skipped)
+        right = round(accuracy * n)
+        if near_chance(right, n, model.num_classes):
+            run.log_warning(describe_chance(right, n, data.test.classes))
         run.finish()
 
     ranks.first_decides(write)

@@ -86,7 +86,7 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
             attention = options.attention or None
             model = open_model(options.model, "random", seed=options.seed, attention=attention, **settings)
         else:
-            model = start_from(options, settings)
+            model = start_from(options, settings, data.classes)
     recipe = model.preprocess
     if options.weights is None and options.preprocess == "whole":
         grey = (0.5,) * recipe.input_size[0]

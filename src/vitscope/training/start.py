@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
 _HEADS = ("head.", "head_dist.")
 
 
-def start_from(options: TrainOptions, settings: Mapping[str, Any]) -> Model:
+def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequence[str] = ()) -> Model:
     """The model of the options with `options.weights`, fitted to it. `source` says what had to be changed.
+
+    `classes` are those of the data: a head that learned the same ones in another order is put into theirs.
 
     Weights with softmax attention are put in before the model is converted to `options.attention`, which takes over
     their projections; weights that were trained with that attention are put in afterwards.
     """
-    state, origin, preprocess = _read(options)
+    state, origin, preprocess, learned = _read(options)
+    state, moved = _in_order(state, learned, list(classes))
     build = partial(open_model, options.model, "random", seed=options.seed, **settings)
     model = build()
     check_types(model.module.state_dict(), state, str(options.weights))  # before anything is resampled
@@ -49,6 +52,7 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any]) -> Model:
     check_finite(model.module, str(options.weights))
     if options.evaluate and changes:
         raise WeightsError(f"{options.weights} cannot be evaluated as it is on {options.data}: {'; '.join(changes)}.")
+    changes += moved
     source = {"name": options.model, **origin, **({"fitted": changes} if changes else {})}
     if options.attention:
         source["attention"] = describe_attention(model.module)
@@ -64,17 +68,29 @@ def _for_size(recipe: Preprocess, size: tuple[int, int, int]) -> Preprocess:
     return replace(recipe, input_size=size, mean=mean, std=std)
 
 
-def _read(options: TrainOptions) -> tuple[dict[str, Tensor], dict[str, Any], Preprocess | None]:
+def _read(options: TrainOptions) -> tuple[dict[str, Tensor], dict[str, Any], Preprocess | None, list[str] | None]:
+    """Weights, what a run records of them, their preprocessing, and the classes that they learned, where known."""
     path = Path(str(options.weights))
     if str(options.weights) == "pretrained":
         model = open_model(options.model)
-        return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess
+        return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess, None
     if os.path.isfile(path / "model.json"):
         model = open_model(path)
         source = {key: model.source[key] for key in ("run", "weights", "sha256")}
-        return model.module.state_dict(), source, model.preprocess
+        return model.module.state_dict(), source, model.preprocess, model.classes
     state, entry = read_weights(path)
-    return state, {"weights": path.name, "sha256": sha256(path), **({"entry": entry} if entry else {})}, None
+    return state, {"weights": path.name, "sha256": sha256(path), **({"entry": entry} if entry else {})}, None, None
+
+
+def _in_order(
+    state: dict[str, Tensor], learned: list[str] | None, classes: list[str]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The heads' rows in the order of the data's classes, where the weights learned just these."""
+    if learned is None or learned == classes or sorted(learned) != sorted(classes) or len(set(classes)) < len(classes):
+        return state, []
+    rows = [learned.index(name) for name in classes]
+    moved = {key: value[rows] if key.startswith(_HEADS) else value for key, value in state.items()}
+    return moved, ["rows of the head put into the order of the data's classes"]
 
 
 def fit(state: Mapping[str, Tensor], module: Any) -> tuple[dict[str, Tensor], list[str]]:

@@ -48,6 +48,17 @@ def test_conditions_follow_each_other_clean_first(shifted, sets):
     assert shifted.name == "imagenet, A, O, corrupted"
 
 
+def test_another_order_of_the_classes_reaches_every_condition_and_its_own_classes(shifted):
+    turned = shifted.ordered_as(shifted.classes[::-1])
+    assert [turned.labels[i] for i in range(34)] == [
+        999 - n if (n := shifted.labels[i]) >= 0 else -1 for i in range(34)
+    ]
+    assert turned.conditions[1].classes == tuple(sorted(999 - n for n in shifted.conditions[1].classes))
+    assert turned.conditions[-1].data is turned.conditions[0].data  # corrupted pictures stay those of the clean ones
+    assert turned.fingerprint() != shifted.fingerprint()  # for its own classes are part of it
+    assert turned.describe()["clean"] == shifted.describe()["clean"]
+
+
 def test_clean_pictures_are_prepared_bit_for_bit_as_by_the_model_itself(shifted):
     ours = torch.cat([b.images for b in all_batches(shifted)])[:27]
     theirs = torch.cat([b.images for b in all_batches(shifted.conditions[0].data)])

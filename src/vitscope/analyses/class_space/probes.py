@@ -26,6 +26,7 @@ from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_po
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import Moments, Probe, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
+from vitscope.analyses.selection import match_classes
 from vitscope.errors import DataError, VitscopeError
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ class Probes(ClassSpaceAnalysis):
             self.training = load_data(
                 self.train, self.train_split, per_class=self.train_per_class, seed=self.seed, masks=False
             )
+        self.training = match_classes(model, self.training)[0]
         self.training.check_head(model.num_classes, model.name)
         self.known = sorted({label for label in self.training.labels if label >= 0})
         if not self.known:

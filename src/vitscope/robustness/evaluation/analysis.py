@@ -13,6 +13,7 @@ import torch
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.errors import UnsupportedModelError
+from vitscope.robustness.condition import CLEAN
 from vitscope.robustness.evaluation.readings import judge, plan_readings
 from vitscope.robustness.evaluation.results import Results
 
@@ -41,7 +42,7 @@ class Evaluation(Analysis):
         self.size = model.preprocess.input_size[1:]
 
     def prepare(self, data: ImageData, model: Model) -> None:
-        from vitscope.robustness.condition import CLEAN, Condition
+        from vitscope.robustness.condition import Condition
         from vitscope.robustness.evaluation.shifted import ShiftedData
 
         self.data = data if isinstance(data, ShiftedData) else ShiftedData([Condition(CLEAN, data)])
@@ -74,6 +75,12 @@ class Evaluation(Analysis):
         from vitscope.robustness.evaluation.tables import all_tables
 
         return all_tables(self.results())
+
+    def answers(self) -> tuple[int, int] | None:
+        results = self.results()
+        clean = [r for r in self.readings if not r.beside and self.data.conditions[r.condition].set == CLEAN]
+        found = [results.of(reading) for reading in clean]
+        return (found[0].right, found[0].n) if found else None
 
     def summary(self) -> dict[str, Figure]:
         from vitscope.robustness.evaluation.tables import headline

@@ -79,6 +79,13 @@ class ShiftedData(ImageData):
         condition = self.conditions[number]
         return f"{condition.key}/{condition.data.paths[inside]}"
 
+    def ordered_as(self, classes: Sequence[str]) -> ShiftedData:
+        number = {name: i for i, name in enumerate(classes)}
+        data = {id(c.data): c.data.ordered_as(classes) for c in self.conditions}  # those that share pictures still do
+        own = [tuple(sorted(number[self.classes[i]] for i in c.classes)) for c in self.conditions]
+        conditions = [replace(c, data=data[id(c.data)], classes=numbers) for c, numbers in zip(self.conditions, own)]
+        return ShiftedData(conditions, self.seed, self.request)
+
     def subset(self, indices: Sequence[int]) -> ImageData:
         raise DataError("Conditions are measured as a whole: choose fewer images when they are loaded.")
 

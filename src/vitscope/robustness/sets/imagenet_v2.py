@@ -18,7 +18,7 @@ from vitscope.robustness.sets.registry import SetOptions, register_set
 def imagenet_v2(folder: Path, options: SetOptions) -> list[Condition]:
     folder = inner_folder(folder)
     names = [d.name for d in subfolders(folder, [])]
-    if any(name.isdigit() for name in names):
+    if any(name.isdecimal() for name in names):
         data = load_data("imagenet-v2", root=folder, images=options.images, seed=options.seed, strict=options.strict)
     else:
         wordnet_classes(folder, "ImageNetV2")
