@@ -77,3 +77,20 @@ def test_a_kind_that_is_not_known_is_refused(tmp_path):
         run.finish()
     with pytest.raises(VitscopeError, match="kind 'sweep'"):
         rerun(tmp_path / "odd")
+
+
+@pytest.mark.parametrize("kind", ["analyze", "evaluate", "train"])
+def test_unknown_keys_and_half_a_configuration_are_refused_with_the_file(tmp_path, kind):
+    file = tmp_path / "odd" / "config.yaml"
+    with Run.create(file.parent, {"data": {}}, kind=kind) as run:
+        run.finish()
+    for text, message in (
+        ("colour: blue\nbatchsize: 3", "has no 'colour', 'batchsize'.*Take it out; known are .*model"),
+        ("label: a", "is missing"),
+        ("options: []\ndata: 3\nmodel: {name: 7}", "should be|is missing|has no 'options'"),
+        ("{}", "is missing"),
+    ):
+        file.write_text(text)
+        with pytest.raises(RunError, match=f"{file}: .*({message})"):
+            rerun(file.parent)
+    assert not (tmp_path / "odd-rerun").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
@@ -121,3 +122,43 @@ def test_options_of_analyses_go_to_the_analyses_that_run():
 def test_without_a_choice_the_default_analyses_run():
     assert AnalyzeOptions().analyses() is None
     assert AnalyzeOptions(only=("attention",)).analyses() == {"attention": {}}
+
+
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [((), "batchsize"), (("data",), "per_clas"), (("model",), "seed"), (("preprocess",), "size"), ((), "vary")],
+)
+def test_a_key_that_no_run_saves_is_an_error_and_is_not_dropped(where, key):
+    config = copy.deepcopy(CONFIG)
+    inner = config
+    for name in where:
+        inner = inner[name]
+    inner[key] = 3
+    with pytest.raises(VitscopeError, match=f"has no '{'.'.join([*where, key])}'"):
+        AnalyzeOptions.from_config(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("analyses", None, "analyses should be an object and is None"),
+        ("analyses", ["accuracy"], "analyses should be an object"),
+        ("analyses", {"accuracy": 3}, r"analyses\.accuracy should be an object or null and is 3"),
+        ("model", "vit", "model should be an object"),
+        ("model", {"options": {}}, r"model\.name is missing"),
+        ("seed", "three", "seed should be a whole number and is 'three'"),
+        ("data", {"source": "digits"}, r"data\.split is missing"),
+        ("batch_size", True, "batch_size should be a whole number and is True"),
+    ],
+)
+def test_half_of_a_configuration_or_another_type_is_named(key, value, message):
+    with pytest.raises(VitscopeError, match=message):
+        AnalyzeOptions.from_config({**CONFIG, key: value})
+    rest = {k: v for k, v in CONFIG.items() if k != "seed"}
+    with pytest.raises(VitscopeError, match="seed is missing"):
+        AnalyzeOptions.from_config(rest)
+
+
+def test_a_run_of_an_edited_model_cannot_be_made_from_its_configuration():
+    with pytest.raises(VitscopeError, match=r"edited \(blocks\.0\.hook_attn_out\) .* in Python"):
+        AnalyzeOptions.from_config({**CONFIG, "edits": {"blocks.0.hook_attn_out": ["silence"]}})

@@ -63,3 +63,12 @@ def test_a_senseless_value_is_named(changes: dict, words: str) -> None:
 def test_an_unknown_option_suggests_the_nearest() -> None:
     with pytest.raises(VitscopeError, match="Did you mean batch_size"):
         TrainOptions.from_config({"batchsize": 3})
+
+
+def test_a_run_s_whole_configuration_holds_the_options_and_nothing_unknown():
+    saved = {"label": "a", "options": {"epochs": 3}, "steps_per_epoch": 7, "device": "cpu"}
+    assert TrainOptions.from_config(saved) == TrainOptions(epochs=3)
+    with pytest.raises(VitscopeError, match="has no 'epochs'"):
+        TrainOptions.from_config({**saved, "epochs": 5})
+    with pytest.raises(VitscopeError, match="options should be an object and is 3"):
+        TrainOptions.from_config({"options": 3})

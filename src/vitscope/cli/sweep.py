@@ -47,10 +47,10 @@ class Words(TrainWords):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **changes: Any) -> Words:
-        if "options" in config:  # those of a training, where `workers` read images
-            options = dict(config["options"])
-            options["loaders"] = options.pop("workers", 0)
-            return super().from_config(options, **changes)  # type: ignore[return-value]
+        options = config.get("options")
+        if isinstance(options, Mapping):  # those of a training, where `workers` read images
+            renamed = {"loaders" if name == "workers" else name: value for name, value in options.items()}
+            config = {**config, "options": renamed}
         return super().from_config(config, **changes)  # type: ignore[return-value]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated
 
 from vitscope.cli.configuration import parse_with_config
 from vitscope.cli.parsing import named
@@ -35,11 +35,6 @@ class Words(TrainOptions):
     """YAML with the names of these options, or a training run's config.yaml; what else is typed here wins"""
     trust: bool = False
     """import the code outside of vitscope that --config or a run folder names; only what you trust"""
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any], **changes: Any) -> Words:
-        saved = config.get("options", config)  # a run's own file has more than the options
-        return super().from_config(saved, **changes)  # type: ignore[return-value]
 
 
 def main(arguments: Sequence[str]) -> None:

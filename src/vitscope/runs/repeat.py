@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from vitscope.errors import RunError, VitscopeError
 from vitscope.outside import import_remembered, only_named
 from vitscope.runs.config import difference
-from vitscope.runs.request import AnalyzeOptions, place_of
+from vitscope.runs.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.runs.run import Run
+from vitscope.runs.shape import check_saved
 
 _PLACES = ("path", "run_path", "source", "root", "list_file")  # where things lie now may differ; what they are may not
 
@@ -50,25 +52,39 @@ def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
 
 
 def _request(old: Run) -> AnalyzeOptions:
-    if old.kind == "evaluate":
-        from vitscope.robustness.evaluation.request import options_of_run
+    with _of_file(old):
+        if old.kind == "evaluate":
+            from vitscope.robustness.evaluation.request import options_of_run
 
-        return options_of_run(old.config, _started_in(old))
-    if list(old.config["analyses"]) == ["attack"]:
-        from vitscope.robustness.request import AttackRequest
+            return options_of_run(old.config, _started_in(old))
+        check_saved(old.config, ANALYZED)
+        if list(old.config["analyses"]) == ["attack"]:
+            from vitscope.robustness.request import AttackRequest
 
-        return AttackRequest.from_config(old.config, _started_in(old))
-    return AnalyzeOptions.from_config(old.config, _started_in(old))
+            return AttackRequest.from_config(old.config, _started_in(old))
+        return AnalyzeOptions.from_config(old.config, _started_in(old))
+
+
+@contextmanager
+def _of_file(run: Run) -> Iterator[None]:
+    """Errors inside are those of the run's configuration, and say so."""
+    try:
+        yield
+    except VitscopeError as error:
+        raise RunError(f"{run.path / 'config.yaml'}: {error}") from error
 
 
 def _train(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
     from vitscope.training import TrainOptions, train
+    from vitscope.training.options import TRAINED
     from vitscope.training.setup import open_data
 
-    saved, directory = dict(old.config["options"]), _started_in(old)
-    places = ("data", "root", "weights", "teacher", "teacher_weights")
-    saved |= {name: place_of(saved[name], directory) for name in places if saved.get(name)}
-    options = TrainOptions.from_config(saved, **changes)
+    with _of_file(old):
+        check_saved(old.config, {**TRAINED, "data": {"name?": str, "train": {}, "test": {}}})
+        saved, directory = dict(old.config["options"]), _started_in(old)
+        places = ("data", "root", "weights", "teacher", "teacher_weights")
+        saved |= {name: place_of(saved[name], directory) for name in places if isinstance(saved.get(name), str)}
+        options = TrainOptions.from_config(saved, **changes)
     data = open_data(options)
     for part, images in (("train", data.train), ("test", data.test)):
         _check_same(old, f"{part} data", old.config["data"][part], images.describe())

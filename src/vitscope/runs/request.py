@@ -10,12 +10,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitscope.errors import VitscopeError, suggest
 from vitscope.options import check_fields
+from vitscope.runs.shape import check_saved
 
 if TYPE_CHECKING:
     from vitscope.analyses.selection import Wanted
     from vitscope.data import ImageData
     from vitscope.models import Model
     from vitscope.runs.run import Run
+
+# the configuration of a run, as the engine saves it
+IMAGES = {
+    "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
+    "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
+    "num_classes?": int, "fingerprint?": str,
+}  # fmt: skip
+MODEL = {
+    "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
+    "run?": str, "run_path?": str, "attention?": ([{"name": str}], str, None),
+}  # fmt: skip
+PREPROCESS = dict.fromkeys(
+    ("input_size?", "mean?", "std?", "interpolation?", "crop_pct?", "crop_mode?", "source?"), Any
+)
+ANALYZED = {
+    "label?": str, "model": MODEL, "weights_digest?": str, "edits?": {}, "preprocess?": PREPROCESS, "data": IMAGES,
+    "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "modules?": [str],
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -165,6 +184,12 @@ class AnalyzeOptions:
 
 def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
     """The options that lead to the configuration of a run."""
+    check_saved(config, ANALYZED)
+    if config.get("edits"):
+        raise VitscopeError(
+            f"The model was edited ({', '.join(config['edits'])}) by functions that a configuration cannot hold: make "
+            "this run again in Python, inside `model.edits(...)`."
+        )
     model, data = config["model"], config["data"]
     analyses = config["analyses"]
     weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
@@ -184,7 +209,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "masks": data["masks"],
         "seed": config["seed"],
         "only": list(analyses),
-        "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in options.items()},
+        "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in (options or {}).items()},
         "batch_size": config["batch_size"],
         "gallery": config["gallery"],
     }

@@ -1,8 +1,9 @@
-"""The JSON files of a run folder, read with what they must look like: a damaged one is named with field and remedy.
+"""The files of a run folder, read with what they must look like: a damaged one is named with field and remedy.
 
 A shape is a type (`float` takes whole numbers, too), `Any`, a tuple of alternatives (None among them), `[shape]` for a
 list, `{str: shape}` for a mapping with any keys, or `{"field": shape, "field?": shape}` for fields that must and those
-that may be there. Other fields may be there, too.
+that may be there. Other fields may be there, too, but not in a saved configuration (`check_saved`): what they meant
+would be lost.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vitscope.errors import RunError
+from vitscope.errors import RunError, VitscopeError
 
 _NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "an object", None: "null"}
 
@@ -29,6 +30,30 @@ def read_json(path: Path, shape: Mapping[Any, Any], remedy: str) -> dict[str, An
     if wrong := misfit(value, shape):
         raise RunError(f"{path} is damaged: {wrong}. {remedy}")
     return value
+
+
+def check_saved(config: Mapping[str, Any], shape: Mapping[Any, Any]) -> None:
+    """Raise VitscopeError at keys that a saved configuration does not have, at missing ones and at wrong types."""
+    if names := unknown(config, shape):
+        known = ", ".join(str(key).removesuffix("?") for key in shape)
+        raise VitscopeError(
+            f"A saved configuration has no {', '.join(map(repr, names))}, and what that asks for would not be done. "
+            f"Take it out; known are {known}."
+        )
+    if wrong := misfit(config, shape):
+        raise VitscopeError(f"This is not a whole configuration: {wrong}.")
+
+
+def unknown(value: Any, shape: Any, where: str = "") -> list[str]:
+    """Keys of nested mappings that their shape does not name."""
+    names = []
+    for one in shape if isinstance(shape, tuple) else (shape,):
+        if isinstance(value, dict) and isinstance(one, Mapping) and one and str not in one:
+            for key, inner in value.items():
+                known = one.get(key, one.get(f"{key}?"))
+                absent = key not in one and f"{key}?" not in one
+                names += [_inside(where, key)] if absent else unknown(inner, known, _inside(where, key))
+    return names
 
 
 def misfit(value: Any, shape: Any, where: str = "") -> str:

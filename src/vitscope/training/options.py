@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from vitscope.errors import VitscopeError, suggest
 from vitscope.options import check_fields
+from vitscope.runs.shape import check_saved
 
 Augment = Literal["none", "digits", "flip", "crop", "resized"]
 Loss = Literal["cross_entropy", "binary", "asymmetric"]
@@ -23,6 +24,10 @@ _FREE = (
     *("options.track", "options.track_project", "options.track_entity", "options.track_name", "options.track_offline"),
 )
 _NOT_SAVED = ("out", "overwrite", "progress")
+TRAINED: dict[str, Any] = {  # the configuration of a run, as it is saved
+    "options": {}, "data?": {"name?": str, "train?": {}, "test?": {}}, "label?": str, "model?": {}, "preprocess?": {},
+    "steps_per_epoch?": int, "device?": str, "modules?": [str],
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,13 @@ class TrainOptions:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **changes: Any) -> TrainOptions:
-        """The inverse, with `changes`. A name that is no option is an error that suggests the nearest."""
+        """The inverse, with `changes`. A name that is no option is an error that suggests the nearest.
+
+        `config` may be the whole configuration of a run, which has more than the options.
+        """
+        if "options" in config:
+            check_saved(config, TRAINED)
+            config = config["options"]
         values = {**config, **changes}
         known = [f.name for f in dataclasses.fields(cls)]
         for name in values:

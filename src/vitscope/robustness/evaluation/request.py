@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitscope.errors import VitscopeError
 from vitscope.robustness.evaluating import KIND, shifted_data
-from vitscope.runs.request import AnalyzeOptions, place_of
+from vitscope.runs.request import ANALYZED, AnalyzeOptions, place_of
+from vitscope.runs.shape import check_saved
 
 if TYPE_CHECKING:
     from vitscope.analyses.selection import Wanted
     from vitscope.data import ImageData
+
+# the configuration of a run, as it is saved; the clean images are checked as those of `analyze`
+CONDITIONS = {
+    "name?": str, "split?": str, "n?": int, "num_classes?": int, "fingerprint?": str, "clean": ({}, None),
+    "ood": {str: str}, "ood_images": (int, None), "corrupt": [str], "severities": [int], "c_corruptions": [str],
+}  # fmt: skip
+EVALUATED = {**ANALYZED, "data": CONDITIONS}
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class EvaluateOptions(AnalyzeOptions):
 
 def options_of_run(config: Mapping[str, Any], directory: Path | None) -> EvaluateOptions:
     """The request behind the configuration of a run, for `vitscope rerun`."""
+    check_saved(config, EVALUATED)
     data = config["data"]
     base: dict[str, Any] = {"source": "", "split": None, "root": None, "images": None, "per_class": None}
     clean = {**base, "list_file": None, "share": 1.0, "masks": False, **(data["clean"] or {})}
