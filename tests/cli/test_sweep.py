@@ -24,6 +24,7 @@ def test_bad_input_is_a_message_before_anything_starts(case, tmp_path, monkeypat
 
 def test_words_become_the_plan(tmp_path, monkeypatch):
     seen = {}
+    monkeypatch.setenv("VITSCOPE_DEBUG", "1")  # so that the error below comes through
     monkeypatch.setattr(
         "vitscope.sweeps.sweep", lambda options, vary, **how: seen.update(o=options, v=vary, h=how) or 1 / 0
     )

@@ -28,7 +28,8 @@ def test_a_model_is_trained_and_can_be_analysed_from_its_folder(vitscope, tmp_pa
 
 def test_options_of_the_model_add_to_those_of_the_recipe(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("vitscope.cli.train.train", lambda options, command: seen.append(options) or 1 / 0)
+    monkeypatch.setenv("VITSCOPE_DEBUG", "1")  # so that the error below comes through
+    monkeypatch.setattr("vitscope.training.train", lambda options, command: seen.append(options) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(["train", *SMALL])
     options = seen[0].model_options

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
-from vitscope.errors import DataError, UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
+from vitscope.analyses.naming import members
+from vitscope.errors import DataError, UnsuitableDataError, UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData
@@ -26,11 +27,11 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
     if wanted is None:
         chosen = [a for a in map(create_analysis, list_analyses()) if a.default]
     elif isinstance(wanted, Mapping):
-        named = {str(name): options or {} for group, options in wanted.items() for name in _members(group)}
+        named = {str(name): options or {} for group, options in wanted.items() for name in members(group)}
         chosen = [create_analysis(name, **options) for name, options in named.items()]
     else:
         wanted = [wanted] if isinstance(wanted, str | Analysis) else wanted
-        wanted = [name for item in wanted for name in _members(item)]
+        wanted = [name for item in wanted for name in (members(item) if isinstance(item, str) else [item])]
         chosen = [create_analysis(a) if isinstance(a, str) else a.fresh() for a in wanted]
     if save:
         chosen = [a for a in chosen if a.name != "save"] + [create_analysis("save", points=list(save))]
@@ -44,30 +45,6 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
     if not chosen:
         raise VitscopeError(f"No analysis is asked for. Known: {', '.join(list_analyses())}.")
     return chosen
-
-
-def with_options(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """{'kpca.spectrum.of': 'covariance'} -> {name: options}. A group's name, as in `kpca.variant`, means all of it."""
-    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for path, value in settings.items():
-        name, _, option = path.rpartition(".")
-        members = [name] if name in chosen else [n for n in chosen if name and n.startswith(f"{name}.")]
-        if not members:
-            raise VitscopeError(
-                f"{path}={value}: expected ANALYSIS.OPTION=VALUE, such as save.dtype=float16, for one of the "
-                f"analyses that run ({', '.join(chosen)}).{suggest(name, chosen)}"
-            )
-        for member in members:
-            chosen[member][option] = value
-    return chosen
-
-
-def _members(item: str | Analysis) -> Sequence[str | Analysis]:
-    """`kpca` stands for all analyses called `kpca.something`, unless one is called just that."""
-    if not isinstance(item, str) or ":" in item:
-        return [item]
-    known = list_analyses()
-    return [item] if item in known else [n for n in known if n.startswith(f"{item}.")] or [item]
 
 
 def start_analyses(

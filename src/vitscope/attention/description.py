@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitscope.attention.conversion import blocks_of, convert, format_layers, module_of
-from vitscope.attention.module import AttentionModule
 from vitscope.attention.registry import attention_class, build_options, list_attentions, plain_options
 from vitscope.errors import VitscopeError
-from vitscope.registry import read_value
+from vitscope.registry import ATTENTIONS, read_value
 
 Description = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 def convert_from_description(model: Any, description: Description | None) -> Any:
     """Carry out a description on a built model, in place; None leaves it as it is."""
+    from vitscope.attention.conversion import convert
+
     for entry in parse_attention(description):
         options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
         convert(model, entry["name"], entry.get("layers", "all"), **options)
@@ -30,6 +30,9 @@ def convert_from_description(model: Any, description: Description | None) -> Any
 
 def describe_attention(model: Any) -> list[dict[str, Any]]:
     """The description that `convert_from_description` makes this model of; empty where all blocks are timm's own."""
+    from vitscope.attention.conversion import blocks_of, format_layers, module_of
+    from vitscope.attention.module import AttentionModule
+
     groups: dict[tuple[type[AttentionModule], Any], list[int]] = {}
     for i, block in enumerate(blocks_of(module_of(model))):
         attention = getattr(block, "attn", None)
@@ -55,6 +58,12 @@ def parse_attention(description: Description | None) -> list[dict[str, Any]]:
         options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
         build_options(attention_class(entry["name"]), options)
     return [dict(entry) for entry in entries]
+
+
+def check_names(description: Description | None) -> None:
+    """Raise at an attention that nobody has registered, without importing anything."""
+    for name in attention_names(description):
+        ATTENTIONS.check_name(name)
 
 
 def attention_names(description: Description | None) -> list[str]:

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import tyro
 
+from vitscope.attention.description import check_names
 from vitscope.cli.parsing import named, parse
+from vitscope.models.naming import check_model_name
 
 EXAMPLES = """\
   vitscope cost vit_tiny_patch16_224
@@ -45,6 +47,9 @@ class CostOptions:
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(CostOptions, "cost", arguments, EXAMPLES)
+    check_model_name(options.model)
+    for description in options.attention:
+        check_names(description)
     from vitscope.attention.cost import default_settings, measure_costs
     from vitscope.models import open_model
 

@@ -10,7 +10,8 @@ from vitscope.cli.configuration import parse_with_config
 from vitscope.cli.parsing import named
 from vitscope.cli.train import Words as TrainWords
 from vitscope.errors import VitscopeError
-from vitscope.training import TrainOptions, recipe_options
+from vitscope.training.options import TrainOptions
+from vitscope.training.recipes import recipe_options
 
 EXAMPLES = """\
   vitscope sweep --recipe small --vary dropout=0.1,0.3,0.5 --seeds 10 --out runs/dropout
@@ -56,9 +57,7 @@ class Words(TrainWords):
 
 def main(arguments: Sequence[str]) -> None:
     words = parse_with_config(Words, "sweep", arguments, EXAMPLES, _recipe)
-    from vitscope.cli.results import show
-    from vitscope.sweeps import parse_vary, sweep
-    from vitscope.sweeps.sweeping import failed_runs
+    from vitscope.sweeps.plan import check_values, parse_vary
 
     given = {f.name: getattr(words, f.name) for f in fields(TrainOptions)}
     options = TrainOptions(**{**given, "workers": words.loaders})
@@ -68,9 +67,16 @@ def main(arguments: Sequence[str]) -> None:
         value = getattr(words, name)
         if value is not None and value < 1:
             raise VitscopeError(f"{name}={value}: expected at least 1.")
+    vary = parse_vary(words.vary)
+    options.check()
+    check_values(options, vary)
+    from vitscope.cli.results import show
+    from vitscope.sweeps import sweep
+    from vitscope.sweeps.sweeping import failed_runs
+
     run = sweep(
         options,
-        parse_vary(words.vary),
+        vary,
         seeds=words.seeds,
         workers=words.workers,
         threads=words.threads,

@@ -9,8 +9,8 @@ from typing import Annotated
 from vitscope.cli.configuration import parse_with_config
 from vitscope.cli.parsing import named
 from vitscope.cli.results import first_process, show
-from vitscope.report import build_report
-from vitscope.training import TrainOptions, recipe_options, train
+from vitscope.training.options import TrainOptions
+from vitscope.training.recipes import recipe_options
 
 EXAMPLES = """\
   vitscope train --recipe quick --out runs/digits
@@ -40,6 +40,10 @@ class Words(TrainOptions):
 def main(arguments: Sequence[str]) -> None:
     words = parse_with_config(Words, "train", arguments, EXAMPLES, lambda name: recipe_options(name).to_config())
     options = TrainOptions(**{f.name: getattr(words, f.name) for f in fields(TrainOptions)})
+    options.check()
+    from vitscope.report import build_report
+    from vitscope.training import train
+
     run = train(options, command=["vitscope", "train", *arguments])
     if first_process():
         build_report(run)

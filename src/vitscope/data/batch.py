@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from PIL import Image
-from torch import Tensor
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
 
 CONTEXT, OBJECT, IGNORED = 0, 1, 255  # values of a mask
 

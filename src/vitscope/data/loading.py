@@ -9,11 +9,11 @@ from typing import Any
 from vitscope.data.dataset import ImageData, missing_masks
 from vitscope.data.folders import folder_source
 from vitscope.data.imagenet_s import SUFFIX, imagenet_s, looks_like_imagenet_s
-from vitscope.data.registry import DatasetEntry, find_dataset, list_datasets
+from vitscope.data.registry import DatasetEntry, check_place, find_dataset
 from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.data.source import Source, as_source
 from vitscope.data.splits import ALL, choose_split, normal_split, seeded_split
-from vitscope.errors import DataError, VitscopeError, suggest
+from vitscope.errors import DataError, VitscopeError
 
 
 def load_data(
@@ -116,14 +116,9 @@ def _find(
         source, holds = _call(entry, split, root, download)
         wanted = choose_split(split, entry.splits, entry.name) if split is None and entry.splits else split
         return source, entry.name, holds, wanted and normal_split(wanted)
+    check_place(name_or_path, root)
     path = Path(name_or_path).expanduser()
     path = root / path if root is not None else path
-    if not os.path.exists(path):  # False, not an error, for a name too long for a file
-        known = list_datasets()
-        raise DataError(
-            f"There is no dataset and no folder {str(name_or_path)!r}.{suggest(str(name_or_path), known)} "
-            f"Known datasets: {', '.join(known)}; or type the path of a folder, or package.module:function."
-        )
     path = Path(os.path.abspath(path))  # a name for "."; links stay as they are
     if path.name and path.with_name(path.name + SUFFIX).is_dir() and split in (None, path.name):
         path, split = path.parent, path.name  # .../ImageNetS919/validation itself

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
 from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
 from vitscope.data.images import BadFileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def to_tokens_nearest(masks: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -28,6 +29,8 @@ def token_share(masks: Tensor, grid: tuple[int, int]) -> Tensor:
     Patches that do not fall on whole pixels weigh border pixels by the area covered. A patch of nothing but ignored
     pixels has no share: it is NaN.
     """
+    import torch
+
     _, height, width = masks.shape
     down = _overlaps(height, grid[0]).to(masks.device)  # (h, H)
     across = _overlaps(width, grid[1]).to(masks.device)  # (w, W)
@@ -39,11 +42,15 @@ def token_share(masks: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def _centres(pixels: int, cells: int) -> Tensor:
+    import torch
+
     return ((torch.arange(cells, dtype=torch.float64) + 0.5) * pixels / cells).floor().long()
 
 
 def _overlaps(pixels: int, cells: int) -> Tensor:
     """(cells, pixels): how much of each pixel lies in each cell."""
+    import torch
+
     edges = torch.arange(cells + 1, dtype=torch.float64) * pixels / cells
     left = torch.arange(pixels, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], left + 1) - torch.maximum(edges[:-1, None], left)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
-from vitscope.errors import DataError
+from vitscope.errors import DataError, suggest
 from vitscope.outside import is_address
 from vitscope.registry import DATASETS
 
@@ -62,6 +64,23 @@ def register_dataset(name: str, *, splits: Sequence[str] | None = None) -> Calla
 def list_datasets() -> list[str]:
     """The registered names."""
     return DATASETS.names()
+
+
+def check_place(name_or_path: str | Path, root: str | Path | None = None) -> None:
+    """Raise where neither a dataset nor a folder is called so. `package.module:function` is judged when it is loaded.
+
+    `root`: the folder from which a relative path is meant.
+    """
+    name = str(name_or_path)
+    if isinstance(name_or_path, str) and (is_address(name) or DATASETS.normal(name) in DATASETS.names()):
+        return
+    path = Path(root or "").expanduser() / Path(name).expanduser()
+    if not os.path.exists(path):  # False, not an error, for a name too long for a file
+        known = list_datasets()
+        raise DataError(
+            f"There is no dataset and no folder {name!r}.{suggest(name, known)} "
+            f"Known datasets: {', '.join(known)}; or type the path of a folder, or package.module:function."
+        )
 
 
 def find_dataset(name: str) -> DatasetEntry | None:

@@ -18,6 +18,7 @@ from vitscope.models.creation import OWN, create, create_pretrained
 from vitscope.models.families import check_model
 from vitscope.models.layout import input_size
 from vitscope.models.model import Model, refuse_compiled
+from vitscope.models.naming import is_trained
 from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
 from vitscope.models.weights import check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 from vitscope.options import check_fields
@@ -67,7 +68,7 @@ def _opened(
         if attention is not None or timm_options:
             raise VitscopeError("A module is opened as it is: use vitscope.attention.convert on it, or give its name.")
         return _from_module(name, weights, use_ema)
-    if os.path.isfile(Path(name) / "model.json"):  # False, not an error, for a name too long for a file
+    if is_trained(name):
         if attention is not None or timm_options:
             given = sorted([*timm_options, *(["attention"] if attention is not None else [])])
             raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.errors import NumericalError, WeightsError
+from vitscope.models.naming import check_weights_file
 
 # Where training programs put the weights in their checkpoints, best first: averaged weights are what gets published.
 _ENTRIES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model", "model_state_dict", "module")
@@ -32,8 +32,7 @@ def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tens
     carry beside their weights) is let in.
     """
     path = Path(path)
-    if not os.path.isfile(path):
-        raise WeightsError(f"No weights at {path}: expected a .safetensors or .pth file.")
+    check_weights_file(path)
     if path.stat().st_size == 0:
         raise WeightsError(f"{path} is empty (0 bytes).")
     if path.suffix == ".safetensors":

@@ -32,6 +32,7 @@ from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
 from vitscope.robustness.attacks import Task, create_attack
+from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
 from vitscope.robustness.threat import Threat, channel_values
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 DEFAULT_LENS = ("class_space.identifiability", "attention", "kpca.spectrum")
-CLEAN, NOISE = "none", "noise"
 MOMENTS = ("attention_moved", "residual_moved")  # of all images that were right
 MARGINS = ("margin_clean", "margin_attacked")  # of those that were fooled
 SEPARATOR = "/"

@@ -10,8 +10,8 @@ from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.robustness.attack_lens import CLEAN, NOISE
 from vitscope.robustness.attack_panel import attack_style
+from vitscope.robustness.conventions import CLEAN, NOISE
 
 if TYPE_CHECKING:
     import pandas as pd

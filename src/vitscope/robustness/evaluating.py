@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.condition import CLEAN, CORRUPTED, Condition
 from vitscope.robustness.corruptions import COMMON, SEVERITIES, parse_corruptions, parse_severities
-from vitscope.robustness.sets import SetOptions, open_sets, parse_sets
+from vitscope.robustness.sets.registry import SetOptions, check_folders, open_sets, parse_sets
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,6 +75,29 @@ def evaluate(
     return analyze(model, shifted, [Evaluation()], out, seed=seed, kind=KIND, **how)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the models shall be tried on, as it was meant."""
+
+    folders: Mapping[str, Path]  # of published sets
+    corrupt: Sequence[str]
+    severities: Sequence[int]
+    c_corruptions: Sequence[str]
+
+    @classmethod
+    def parse(
+        cls,
+        ood: Mapping[str, str | Path] | str | Sequence[str] | None,
+        corrupt: str | Sequence[str],
+        severities: str | Sequence[int | str],
+        c_corruptions: str | Sequence[str],
+    ) -> Asked:
+        """From words; a misspelt one is answered without PyTorch."""
+        folders = parse_sets(ood)
+        check_folders(folders)
+        return cls(folders, parse_corruptions(corrupt), parse_severities(severities), parse_corruptions(c_corruptions))
+
+
 def shifted_data(
     clean: ImageData | None,
     *,
@@ -89,8 +113,8 @@ def shifted_data(
     from vitscope.robustness.corruptions.published import check_installed
     from vitscope.robustness.evaluation.shifted import ShiftedData
 
-    folders, names, levels = parse_sets(ood), parse_corruptions(corrupt), parse_severities(severities)
-    read = parse_corruptions(c_corruptions)
+    asked = Asked.parse(ood, corrupt, severities, c_corruptions)
+    folders, names, levels, read = asked.folders, asked.corrupt, asked.severities, asked.c_corruptions
     check_installed(names)
     if not folders and not names:
         raise VitscopeError(

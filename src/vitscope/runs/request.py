@@ -45,6 +45,7 @@ class AnalyzeOptions:
     """
 
     kind: ClassVar[str] = "analyze"  # of the run; a study that passes its own data through the engine has its own
+    needs_data: ClassVar[bool] = True  # can it do without `data`?
 
     models: tuple[str, ...] = ()  # timm names, with or without tag, or folders of `vitscope train`
     weights: tuple[str, ...] = ()  # one per model: a .safetensors or .pth file, or 'random'; nothing given: timm's own
@@ -104,15 +105,46 @@ class AnalyzeOptions:
                 raise VitscopeError(f"There is no option {name!r}.{suggest(name, known)} Known: {', '.join(known)}.")
         return cls(**values)
 
-    def load(self) -> ImageData:
-        """The images that are meant."""
-        from vitscope.data import list_datasets, load_data
+    def check(self) -> None:
+        """Refuse misspelt names and paths at once, without PyTorch: all that comes later takes seconds or fetches."""
+        from vitscope.analyses.naming import check_names
+        from vitscope.attention.description import check_names as check_attentions
+        from vitscope.data.registry import check_place
+        from vitscope.models.naming import check_model_name, check_weights_file
+
+        saving = ("save",) if self.save else ()
+        check_names(None if self.only is None else (*self.only, *saving), self.set)
+        check_attentions(self.attention)
+        if self.needs_data:
+            self._check_data_given()
+        self._check_models_given()
+        for place, root in ((self.data, self.root), (self.set.get("probes.train"), None)):
+            if place:
+                check_place(place, root)
+        for file in self.weights:
+            if file != "random":
+                check_weights_file(file)
+        for name in self.models:
+            check_model_name(name)
+
+    def _check_data_given(self) -> None:
+        from vitscope.data.registry import list_datasets
 
         if not self.data:
             raise VitscopeError(
                 f"No data is given: --data takes a folder or one of {', '.join(list_datasets())}, "
                 "for example --data mnist5k."
             )
+
+    def _check_models_given(self) -> None:
+        if not self.models:
+            raise VitscopeError("No model is given: name one, such as vit_tiny_patch16_224 (`vitscope models`).")
+
+    def load(self) -> ImageData:
+        """The images that are meant."""
+        from vitscope.data import load_data
+
+        self._check_data_given()
         return load_data(
             self.data,
             self.split,
@@ -133,8 +165,7 @@ class AnalyzeOptions:
         from vitscope.analyses.ranks import local_device
         from vitscope.models import open_model
 
-        if not self.models:
-            raise VitscopeError("No model is given: name one, such as vit_tiny_patch16_224 (`vitscope models`).")
+        self._check_models_given()
         weights = self.weights or (None,) * len(self.models)
         settings = {"seed": self.seed, "attention": self.attention, **self.model_options}
         return [
@@ -144,7 +175,8 @@ class AnalyzeOptions:
 
     def analyses(self) -> Wanted | None:
         """{name: options}, or None for the default analyses with their default options."""
-        from vitscope.analyses.selection import choose_analyses, with_options
+        from vitscope.analyses.naming import with_options
+        from vitscope.analyses.selection import choose_analyses
 
         if not self.set:
             return None if self.only is None else {name: {} for name in self.only}
@@ -157,6 +189,8 @@ class AnalyzeOptions:
         self, data: ImageData | None = None, models: Sequence[Model] = (), command: Sequence[str] | None = None
     ) -> Sequence[Run]:
         """Carry it out: the one call behind `vitscope analyze`. `data` and `models` where they are open already."""
+        if data is None or not models:
+            self.check()
         from vitscope.analyses import analyze
 
         data = data or self.load()

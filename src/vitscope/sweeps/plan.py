@@ -107,8 +107,25 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
             build_optimizer(o, model.module)
             check_probes(o, model)
         except VitscopeError as error:
-            where = describe(planned.settings)
-            raise type(error)(f"{where}: {error}" if where else str(error)) from error
+            raise _of(planned.settings, error) from error
+
+
+def check_values(options: TrainOptions, vary: Mapping[str, Sequence[str]]) -> None:
+    """Refuse misspelt values of the options of `train` at once, without PyTorch. Those of models are judged later."""
+    for name, values in vary.items():
+        for value in values if name in get_type_hints(TrainOptions) else ():
+            settings = {name: _value(name, value, ())}
+            changed = _changed(options, settings)
+            try:
+                changed.check()
+            except VitscopeError as error:
+                raise _of(settings, error) from error
+
+
+def _of(settings: Mapping[str, Any], error: VitscopeError) -> VitscopeError:
+    """The error with the settings that it belongs to."""
+    where = describe(settings)
+    return type(error)(f"{where}: {error}" if where else str(error))
 
 
 def describe(settings: Mapping[str, Any]) -> str:
@@ -165,7 +182,7 @@ def _changed(options: TrainOptions, settings: Mapping[str, Any], **others: Any) 
     try:
         return replace(options, **{**changes, **inner})
     except VitscopeError as error:
-        raise VitscopeError(f"{describe(settings)}: {error}") from error
+        raise _of(settings, error) from error
 
 
 def _file_name(text: str) -> str:

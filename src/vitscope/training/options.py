@@ -127,6 +127,24 @@ class TrainOptions:
         for name in ("model_options", "optimizer_options", "probe_set"):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
+    def check(self) -> None:
+        """Refuse misspelt names and paths at once, without PyTorch: all that comes later takes seconds or fetches."""
+        from vitscope.analyses.naming import check_names
+        from vitscope.attention.description import check_names as check_attentions
+        from vitscope.data.registry import check_place
+        from vitscope.models.naming import check_model_name, check_weights_file, is_trained
+
+        if self.probe:
+            check_names(self.probe, self.probe_set)
+        check_attentions(self.attention)
+        check_place(self.data, self.root)
+        for weights in (self.weights, self.teacher_weights):
+            if weights is not None and weights not in ("pretrained", "random") and not is_trained(weights):
+                check_weights_file(weights)
+        for name in (self.model, self.teacher):
+            if name:
+                check_model_name(name)
+
     @property
     def look_size(self) -> int:
         """Images per forward pass without gradients: what can be trained on can be looked at."""

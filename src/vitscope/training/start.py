@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from vitscope.attention import convert_from_description, describe_attention
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
+from vitscope.models.naming import is_trained
 from vitscope.models.weights import check_finite, check_types, count_classes, load_into, read_weights, sha256
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _read(options: TrainOptions) -> tuple[dict[str, Tensor], dict[str, Any], Pre
     if str(options.weights) == "pretrained":
         model = open_model(options.model)
         return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess, None
-    if os.path.isfile(path / "model.json"):
+    if is_trained(path):
         model = open_model(path)
         source = {key: model.source[key] for key in ("run", "weights", "sha256")}
         return model.module.state_dict(), source, model.preprocess, model.classes

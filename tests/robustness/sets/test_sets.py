@@ -8,7 +8,7 @@ import pytest
 from vitscope.data import synsets
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.corruptions import COMMON
-from vitscope.robustness.corruptions.registry import FAMILIES
+from vitscope.robustness.corruptions.names import FAMILIES
 from vitscope.robustness.sets import SetOptions, list_sets, open_sets, parse_sets, register_set
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
-    from vitscope.robustness.corruptions.registry import COMMON as COMMON
-    from vitscope.robustness.corruptions.registry import SEVERITIES as SEVERITIES
+    from vitscope.robustness.corruptions.names import COMMON as COMMON
+    from vitscope.robustness.corruptions.names import SEVERITIES as SEVERITIES
+    from vitscope.robustness.corruptions.names import list_corruptions as list_corruptions
+    from vitscope.robustness.corruptions.names import parse_corruptions as parse_corruptions
+    from vitscope.robustness.corruptions.names import parse_severities as parse_severities
     from vitscope.robustness.corruptions.registry import corrupt as corrupt
     from vitscope.robustness.corruptions.registry import image_seed as image_seed
-    from vitscope.robustness.corruptions.registry import list_corruptions as list_corruptions
-    from vitscope.robustness.corruptions.registry import parse_corruptions as parse_corruptions
-    from vitscope.robustness.corruptions.registry import parse_severities as parse_severities
     from vitscope.robustness.corruptions.registry import register_corruption as register_corruption
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "COMMON": "registry",
-        "SEVERITIES": "registry",
+        "COMMON": "names",
+        "SEVERITIES": "names",
         "corrupt": "registry",
         "image_seed": "registry",
-        "list_corruptions": "registry",
-        "parse_corruptions": "registry",
-        "parse_severities": "registry",
+        "list_corruptions": "names",
+        "parse_corruptions": "names",
+        "parse_severities": "names",
         "register_corruption": "registry",
     },
 )

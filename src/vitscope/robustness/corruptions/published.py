@@ -15,7 +15,8 @@ from torch import Tensor
 from vitscope.data.randomness import preserved_globals, seed_globals
 from vitscope.errors import VitscopeError
 from vitscope.robustness.corruptions.batched import NAMES as BATCHED
-from vitscope.robustness.corruptions.registry import COMMON, register_corruption
+from vitscope.robustness.corruptions.names import COMMON
+from vitscope.robustness.corruptions.registry import register_corruption
 
 OWN_SEED = ("impulse_noise", "glass_blur")  # draw from a generator of their own, which wants to be told
 

@@ -17,17 +17,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitscope.data.randomness import derive_seed
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import VitscopeError
 from vitscope.registry import CORRUPTIONS
+from vitscope.robustness.corruptions.names import COMMON, SEVERITIES
 
-FAMILIES = {
-    "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
-    "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
-    "weather": ("snow", "frost", "fog", "brightness"),
-    "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-}
-COMMON = tuple(name for names in FAMILIES.values() for name in names)  # the fifteen behind mCE
-SEVERITIES = (1, 2, 3, 4, 5)
 LEAST = 32  # pixels: the published functions refuse less, and their kernels are wider than such a picture
 TOGETHER = 16  # pictures: enough to be quick, and a large batch needs no more memory than a small one
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow's conversion to grey
@@ -42,11 +35,6 @@ def register_corruption(name: str) -> Callable[[Corruption], Corruption]:
         return CORRUPTIONS.add(name, function)
 
     return register
-
-
-def list_corruptions() -> list[str]:
-    """The fifteen in their usual order, then those that were registered beside them."""
-    return [*COMMON, *(name for name in CORRUPTIONS.names() if name not in COMMON)]
 
 
 def image_seed(seed: int, image: int | str, corruption: str, severity: int) -> int:
@@ -94,40 +82,6 @@ def size_remark(height: int, width: int) -> str:
     return f"{height} x {width} px" + (small if min(height, width) < LEAST else "")
 
 
-def parse_corruptions(words: str | Sequence[str]) -> tuple[str, ...]:
-    """'all', names and families (noise, blur, weather, digital), separated by commas -> names in their order.
-
-    One's own may be named by its address, `package.module:function`.
-    """
-    words = [words] if isinstance(words, str) else words
-    asked = [part.strip() for word in words for part in word.split(",") if part.strip()]
-    known = list_corruptions()
-    chosen: set[str] = set()
-    for word in asked:
-        if ":" in word:
-            word = CORRUPTIONS.resolve(word)[0]
-            known = list_corruptions()
-        if word not in ("all", *FAMILIES, *known):
-            raise _unknown(word)
-        chosen |= set(COMMON if word == "all" else FAMILIES.get(word, (word,)))
-    return tuple(name for name in known if name in chosen)
-
-
-def parse_severities(words: str | Sequence[str | int]) -> tuple[int, ...]:
-    """'1,3-5' -> (1, 3, 4, 5)"""
-    words = [words] if isinstance(words, str) else words
-    found: set[int] = set()
-    for part in (part.strip() for word in words for part in str(word).split(",") if part.strip()):
-        low, dash, high = part.partition("-")
-        ends = [low, high if dash else low]
-        if not all(end.isdigit() and int(end) in SEVERITIES for end in ends):
-            raise VitscopeError(f"Severities are numbers from 1 to 5, such as 1,3,5 or 2-4, not {part!r}.")
-        found |= set(range(int(ends[0]), int(ends[1]) + 1))
-    if not found:
-        raise VitscopeError("No severity is given: type --severities 1-5, or leave it out.")
-    return tuple(sorted(found))
-
-
 def _function(name: str) -> Corruption:
     """The corruption behind a name or `package.module:function`."""
     if name in COMMON:
@@ -148,8 +102,3 @@ def _check(pixels: Tensor, seeds: Sequence[int]) -> None:
         )
     if len(seeds) != len(pixels):
         raise VitscopeError(f"{len(seeds)} seeds for {len(pixels)} pictures: give one for each.")
-
-
-def _unknown(name: str) -> VitscopeError:
-    words = ["all", *FAMILIES, *list_corruptions()]
-    return VitscopeError(f"There is no corruption {name!r}.{suggest(name, words)} Known: {', '.join(words)}.")

@@ -10,7 +10,7 @@ import numpy as np
 from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.robustness.corruptions.registry import COMMON, FAMILIES
+from vitscope.robustness.corruptions.names import COMMON, FAMILIES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitscope.errors import VitscopeError
-from vitscope.robustness.evaluating import KIND, shifted_data
+from vitscope.robustness.evaluating import KIND, Asked, shifted_data
 from vitscope.runs.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.runs.shape import check_saved
 
@@ -33,12 +33,17 @@ class EvaluateOptions(AnalyzeOptions):
     """
 
     kind: ClassVar[str] = KIND
+    needs_data: ClassVar[bool] = False
 
     ood: tuple[str, ...] = ()  # published sets: A=DIR,R=DIR,C=DIR,O=DIR,V2=DIR,SKETCH=DIR
     ood_images: int | None = None  # this many of each set, and of each corruption of ImageNet-C; none: all
     corrupt: tuple[str, ...] = ()  # corruptions applied to --data on the fly: all, noise, blur, weather, digital, names
     severities: tuple[str, ...] = ("1-5",)  # of --corrupt and of ImageNet-C
     c_corruptions: tuple[str, ...] = ("all",)  # folders of ImageNet-C to read; mCE needs all
+
+    def check(self) -> None:
+        super().check()
+        Asked.parse(self.ood, self.corrupt, self.severities, self.c_corruptions)
 
     def load(self) -> ImageData:
         """All that the models are tried on, the clean images first."""

@@ -14,7 +14,8 @@ from vitscope.errors import DataError
 from vitscope.robustness.calibration import ece, rms_calibration
 from vitscope.robustness.condition import CLEAN
 from vitscope.robustness.corruption_error import ALEXNET, clustered_mean, corruption_errors
-from vitscope.robustness.corruptions.registry import SEVERITIES, size_remark
+from vitscope.robustness.corruptions.names import SEVERITIES
+from vitscope.robustness.corruptions.registry import size_remark
 from vitscope.robustness.detection import METRICS, SCORE, detection, detection_intervals
 from vitscope.robustness.evaluation.readings import Reading
 from vitscope.robustness.evaluation.results import Outcomes, Results

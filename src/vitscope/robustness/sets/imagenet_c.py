@@ -11,7 +11,7 @@ from pathlib import Path
 from vitscope.data.folders import subfolders
 from vitscope.errors import DataError
 from vitscope.robustness.condition import Condition
-from vitscope.robustness.corruptions.registry import COMMON
+from vitscope.robustness.corruptions.names import COMMON
 from vitscope.robustness.sets.folders import read_set, wordnet_classes
 from vitscope.robustness.sets.registry import SetOptions, register_set
 

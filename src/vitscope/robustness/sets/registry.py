@@ -6,6 +6,7 @@ def imagenet_a(folder: Path, options: SetOptions) -> list[Condition]: ...
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.registry import SETS
 from vitscope.robustness.condition import Condition
-from vitscope.robustness.corruptions.registry import COMMON, SEVERITIES
+from vitscope.robustness.corruptions.names import COMMON, SEVERITIES
 
 
 @dataclass(frozen=True)
@@ -77,14 +78,19 @@ def parse_sets(words: str | Sequence[str] | Mapping[str, str | Path] | None) -> 
 
 def open_sets(folders: Mapping[str, Path], options: SetOptions | None = None) -> list[Condition]:
     """The conditions of the named sets, in the order of the registry."""
+    check_folders(folders)
     conditions: list[Condition] = []
     for letter, folder in folders.items():
         entry = _entry(letter)
-        if not folder.is_dir():
-            what = "is not a folder" if folder.exists() else "does not exist"
-            raise DataError(f"{folder} {what}: --ood {letter}=DIR takes the folder of {entry.name}.")
         conditions += _checked(entry, entry.function(folder, options or SetOptions()))
     return conditions
+
+
+def check_folders(folders: Mapping[str, Path]) -> None:
+    for letter, folder in folders.items():
+        if not os.path.isdir(folder):
+            what = "is not a folder" if os.path.exists(folder) else "does not exist"
+            raise DataError(f"{folder} {what}: --ood {letter}=DIR takes the folder of {_entry(letter).name}.")
 
 
 def _checked(entry: SetEntry, returned: object) -> list[Condition]:
