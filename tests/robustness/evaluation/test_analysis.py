@@ -138,6 +138,7 @@ def test_anomaly_detection_ranks_by_the_largest_probability_against_clean_images
         assert found["auroc"] == pytest.approx(100 * roc_auc_score(labels, scores), abs=1e-6)
         assert (found["n_out"], found["n_clean"]) == (4, 6)
         assert found["score"] == "-max softmax"
+        assert found["fpr95_code"] == found["fpr95"]  # of four images, 95 % are all of them in both readings
     assert not (run.table("evaluation")["set"] == "O").any()  # nobody can be right there
 
 
@@ -203,6 +204,11 @@ def test_an_evaluation_of_plain_data_is_one_clean_condition(model, sets, tmp_pat
     assert found["top1"] == accuracy["top1"]
     assert found["top5"] == accuracy["top5"]
     assert found["ece"] == pytest.approx(accuracy["ece"])
+    logits, labels = logits_of(model, clean), torch.tensor(clean.labels)
+    right = (logits.argmax(1) == labels)[logits.softmax(1).amax(1).argsort(descending=True)].double()
+    expected = (right.cumsum(0) / torch.arange(1, len(right) + 1)).mean()
+    assert found["aurra"] == pytest.approx(100 * float(expected))
+    assert pd.isna(found["rms_code"])  # the published program needs a hundred images
 
 
 def test_a_head_of_other_classes_is_refused(sets, tmp_path):

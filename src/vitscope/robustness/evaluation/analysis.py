@@ -32,7 +32,7 @@ class Evaluation(Analysis):
     default = False
     uses_labels = True
     optional = (
-        "top5", "ece", "rms", "clean", "clean_n", "difference", "difference_low", "difference_high",
+        "top5", "ece", "rms", "rms_code", "clean", "clean_n", "difference", "difference_low", "difference_high",
         "alexnet_error", "ce", "mce", "mce_low", "mce_high", "top1_low", "top1_high",
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 from vitscope.analyses.base import Figure
 from vitscope.analyses.intervals import newcombe, paired, wilson
 from vitscope.errors import DataError
-from vitscope.robustness.calibration import ece, rms_calibration
+from vitscope.robustness.calibration import aurra, ece, rms_calibration
 from vitscope.robustness.condition import CLEAN
 from vitscope.robustness.corruption_error import ALEXNET, clustered_mean, corruption_errors
 from vitscope.robustness.corruptions.names import SEVERITIES
@@ -65,6 +65,8 @@ def evaluation_table(results: Results) -> pd.DataFrame:
                 "top5": 100 * float(outcomes.top5.mean()),
                 "ece": 100 * ece(outcomes.confidence, outcomes.correct),
                 "rms": 100 * rms_calibration(outcomes.confidence, outcomes.correct),
+                "rms_code": 100 * rms_calibration(outcomes.confidence, outcomes.correct, variant="code"),
+                "aurra": 100 * aurra(outcomes.confidence, outcomes.correct),
                 **compare(results, reading, outcomes),
                 "preparation": preparation(results, reading),
             }
@@ -225,6 +227,7 @@ def detection_table(results: Results) -> pd.DataFrame:
         for name in METRICS:
             low, high = sure[name]
             row |= {name: 100 * getattr(found, name), f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+        row["fpr95_code"] = 100 * found.fpr95_code
         rows.append(row)
     return pd.DataFrame(rows)
 
