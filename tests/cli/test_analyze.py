@@ -125,3 +125,25 @@ def test_masks_can_be_left_aside(tmp_path):
     words = [*TINY, *DIGITS, "--only", "accuracy", "--no-masks", "--no-progress", "--no-report", "--out", str(tmp_path)]
     assert run(["analyze", *words]) == 0
     assert Run.open(tmp_path).config["data"]["masks"] is False  # digits have one: their ink
+
+
+def test_black_and_white_masks_give_object_tables_with_their_decoding_and_a_rerun_keeps_it(tmp_path, capsys):
+    from vitscope.data import load_data
+    from vitscope.runs.request import AnalyzeOptions
+
+    digits = load_data("mnist5k", "test", images=20)
+    for item in map(digits.read, range(20)):
+        for folder, picture in (("val", item.image), ("val-segmentation", item.mask.point([0] + [255] * 255))):
+            (tmp_path / folder / str(item.label)).mkdir(parents=True, exist_ok=True)
+            picture.save(tmp_path / folder / str(item.label) / f"{item.index}.png")
+    words = ["analyze", *TINY, "--data", str(tmp_path), "--split", "val", "--only", "class_space.identifiability"]
+    words += ["--no-progress", "--no-report"]
+    assert run([*words, "--strict", "--out", str(tmp_path / "strict")]) == 2
+    assert "--mask-decoding nonzero" in capsys.readouterr().err
+    assert run([*words, "--out", str(tmp_path / "plain")]) == 0
+    assert run([*words, "--strict", "--mask-decoding", "nonzero", "--out", str(tmp_path / "decoded")]) == 0
+    plain, decoded = (Run.open(tmp_path / name) for name in ("plain", "decoded"))
+    assert any("--mask-decoding nonzero" in warning for warning in plain.warnings)
+    assert "object" not in set(plain.table("class_space_identifiability")["tokens"])
+    assert {"object", "context"} <= set(decoded.table("class_space_identifiability")["tokens"])
+    assert AnalyzeOptions.from_config(decoded.config).mask_decoding == "nonzero"

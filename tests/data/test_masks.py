@@ -74,7 +74,8 @@ def test_one_bit_masks_mean_object_where_true(mask: object) -> None:
     [
         (np.zeros((2, 3), np.uint8), "is 3 x 2 pixels, the image 2 x 2"),
         (np.full((2, 2), 7, np.uint8), r"holds \[7\]"),
-        (np.zeros((2, 2, 3), np.uint8), "one value per pixel"),
+        (np.arange(12, dtype=np.uint8).reshape(2, 2, 3), "its mask is in colour; expected one value per pixel"),
+        (np.zeros((2, 2, 4), np.uint8), "its mask is partly transparent; .*--mask-decoding alpha"),
     ],
 )
 def test_masks_that_do_not_fit_say_why(mask: np.ndarray, message: str) -> None:

@@ -203,8 +203,9 @@ def _is_missing(mask: Any) -> bool:
 def _raw_mask(source: Source, position: int, image: Image.Image) -> tuple[Any, str]:
     """The mask before it is checked, None where it is missing, and how to call it in a message."""
     if callable(source.masks):
-        return source.masks(image), "its mask"
-    mask = source.masks[position] if source.masks is not None else None
+        mask: Any = source.masks(image)
+    else:
+        mask = source.masks[position] if source.masks is not None else None
     name = f"its mask {Path(mask).name}" if isinstance(mask, (str, Path)) else "its mask"
     if mask is None or _is_missing(mask):
         return None, name

@@ -16,7 +16,7 @@ from PIL import Image
 
 from vitscope.data import synsets
 from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
-from vitscope.data.folders import FileList, folder_source, subfolders
+from vitscope.data.folders import FileList, find_splits, folder_source, subfolders
 from vitscope.data.registry import register_dataset
 from vitscope.data.source import Source
 from vitscope.errors import DataError
@@ -32,27 +32,38 @@ def imagenet_s(root: Path | None, split: str | None = None) -> Source:
     """The layout of ImageNet-S, of any of its sizes."""
     if root is None:
         raise DataError("Dataset 'imagenet-s' needs to know where it is: give root=FOLDER (with validation/ in it).")
-    source = folder_source(root, split, wordnet=None)
-    if source.class_ids is None or len(source.class_ids) != synsets.NUM_CLASSES:
+    source = with_masks(folder_source(root, split), root)
+    if not _is_imagenet(source):
         raise DataError(f"The class folders of {root} are not WordNet ids of ImageNet-1k: this is not ImageNet-S.")
+    return source
+
+
+def with_masks(source: Source, root: Path, plain: bool = False) -> Source:
+    """A folder's pictures with the masks in `validation-segmentation/` beside `validation/`, where there are any.
+
+    Pictures of ImageNet's classes have its colour-coded masks. Others, and `plain` ones, have a number per pixel.
+    """
     names = source.images.names if isinstance(source.images, FileList) else []
-    split_folder = names[0].split("/")[0]
-    mask_folder = root / (split_folder + SUFFIX)
-    if not mask_folder.is_dir():
+    split = names[0].split("/")[0]
+    if (root / (split + SUFFIX)).is_dir():
+        home, folder, names = root, split, [name[len(split) + 1 :] for name in names]
+        if not find_splits(root, []):
+            raise DataError(
+                f"{root} has {split}{SUFFIX}/ beside {split}/, which looks like masks beside a class: put the class "
+                f"folders into a folder val/ and those of their masks into val{SUFFIX}/."
+            )
+    elif root.name and root.with_name(root.name + SUFFIX).is_dir():
+        home, folder = root.parent, root.name
+    else:
         return source
-    masks = [f"{split_folder}{SUFFIX}{os.path.splitext(name[len(split_folder) :])[0]}.png" for name in names]
-    numbers = tuple(category_numbers(root))
-    return replace(source, masks=FileList(root, masks), decode_mask=CategoryMask(numbers))
+    masks = FileList(home, [f"{folder}{SUFFIX}/{os.path.splitext(name)[0]}.png" for name in names])
+    if plain or not _is_imagenet(source):
+        return replace(source, masks=masks)
+    return replace(source, masks=masks, decode_mask=CategoryMask(tuple(category_numbers(home))))
 
 
-def looks_like_imagenet_s(root: Path) -> bool:
-    """Any folder with masks beside it, or the file of categories."""
-    if not root.is_dir():
-        return False
-    paired = any(
-        d.name.endswith(SUFFIX) and (root / d.name.removesuffix(SUFFIX)).is_dir() for d in subfolders(root, [])
-    )
-    return paired or categories_file(root) is not None
+def _is_imagenet(source: Source) -> bool:
+    return source.class_ids is not None and len(source.class_ids) == synsets.NUM_CLASSES
 
 
 def categories_file(root: Path) -> Path | None:
@@ -73,7 +84,8 @@ def category_numbers(root: Path) -> list[int]:
         if len(ids) not in _SIZES:
             raise DataError(
                 f"The masks of {root} cannot be read without ImageNetS_categories_im{len(ids)}.txt: put the file into "
-                f"{root / _CATEGORIES[0]}, or say masks=False (--no-masks)."
+                f"{root / _CATEGORIES[0]}, or say masks=False (--no-masks); of masks that are just black and white, "
+                "mask_decoding='nonzero' (--mask-decoding nonzero)."
             )
     index = {wordnet_id: i for i, wordnet_id in enumerate(synsets.wordnet_ids())}
     unknown = [i for i in ids if i not in index]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitscope.data.dataset import ImageData, missing_masks
-from vitscope.data.folders import folder_source
-from vitscope.data.imagenet_s import SUFFIX, imagenet_s, looks_like_imagenet_s
+from vitscope.data.folders import find_splits, folder_source
+from vitscope.data.imagenet_s import SUFFIX, categories_file, imagenet_s, with_masks
+from vitscope.data.mask_decoding import doubtful_masks, find_decoding
 from vitscope.data.registry import DatasetEntry, check_place, find_dataset
 from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.data.source import Source, as_source
@@ -28,10 +30,11 @@ def load_data(
     share: float = 1.0,
     seed: int = 0,
     masks: bool | None = None,
+    mask_decoding: str | None = None,
     strict: bool = False,
     download: bool = False,
 ) -> ImageData:
-    """Choose pictures. Nothing is decoded here; broken pictures turn up when they are read.
+    """Choose pictures. Nothing is decoded here but a few masks; broken pictures turn up when they are read.
 
     `name_or_path`: a registered name (`list_datasets()`), `package.module:function`, or a folder.
     `split`: 'train', 'val', 'test', a folder's name, or 'all' for a set that has no splits. None: the held-out part.
@@ -39,12 +42,19 @@ def load_data(
     `list_file`, `every` (images 0, every, 2 every, ...), `share`, `per_class`, `images` are applied in this order;
     `seed` chooses among equals.
     `masks`: True insists on them, False leaves them out, None takes them where they exist.
+    `mask_decoding`: how masks are stored, if not as 0, 1 and 255: 'nonzero' (whatever is not 0 is the object), 'half'
+    (whatever is nearer to white than to black), 'alpha' (whatever is opaque).
     `strict`: whatever is otherwise left out or doubtful (`data.warnings`: empty class folders, stray images, links that
-    are not followed, fewer images than asked for) raises DataError here, and an unreadable picture when it is read.
-    Unknown labels of a folder without classes are no fault.
+    are not followed, fewer images than asked for, masks without an object) raises DataError here, and an unreadable
+    picture when it is read. Unknown labels of a folder without classes are no fault.
     """
     place = None if root is None else Path(root).expanduser()
-    source, name, split_name, wanted = _find(name_or_path, split, place, download)
+    decode = find_decoding(mask_decoding) if mask_decoding is not None else None
+    source, name, split_name, wanted = _find(name_or_path, split, place, download, plain=decode is not None)
+    if decode is not None:
+        if source.masks is None:
+            raise DataError(f"{name} has no masks to decode: leave out mask_decoding (--mask-decoding).")
+        source = replace(source, decode_mask=decode)
     if not len(source.images):
         raise DataError(f"{name} ({split_name}) has no images.")
     names, labels = list(source.names or []), list(source.labels or [])
@@ -80,10 +90,6 @@ def load_data(
         if masks:
             raise DataError(f"{shortages[-1]} Leave masks=True out to use them without.")
         shortages[-1] += " What needs masks leaves them out."
-    faults = [*source.warnings, *shortages]
-    if strict and faults:
-        more = f" And {len(faults) - 5:,} more." if len(faults) > 5 else ""
-        raise DataError(f"{' '.join(faults[:5])}{more} Leave strict (--strict) out to go on with warnings.")
     selection: dict[str, Any] = {
         "source": str(name_or_path),
         "root": None if root is None else str(root),
@@ -95,7 +101,9 @@ def load_data(
     }
     if every != 1:  # as absent as in older runs, which are then still the same
         selection["every"] = every
-    return ImageData(
+    if mask_decoding is not None:
+        selection["mask_decoding"] = mask_decoding
+    data = ImageData(
         source,
         order,
         name=name,
@@ -105,10 +113,18 @@ def load_data(
         strict=strict,
         warnings=[*source.warnings, *source.notes, *shortages],
     )
+    doubt = doubtful_masks(data, bare, mask_decoding) if data.has_masks else None
+    if doubt:
+        data.warnings.append(doubt)
+    faults = [*source.warnings, *shortages, *([doubt] if doubt else [])]
+    if strict and faults:
+        more = f" And {len(faults) - 5:,} more." if len(faults) > 5 else ""
+        raise DataError(f"{' '.join(faults[:5])}{more} Leave strict (--strict) out to go on with warnings.")
+    return data
 
 
 def _find(
-    name_or_path: str | Path, split: str | None, root: Path | None, download: bool
+    name_or_path: str | Path, split: str | None, root: Path | None, download: bool, plain: bool
 ) -> tuple[Source, str, str, str | None]:
     """The source, the dataset's name, the split that the source holds, and the one that is wanted (None: any)."""
     entry = find_dataset(name_or_path) if isinstance(name_or_path, str) else None
@@ -120,9 +136,13 @@ def _find(
     path = Path(name_or_path).expanduser()
     path = root / path if root is not None else path
     path = Path(os.path.abspath(path))  # a name for "."; links stay as they are
-    if path.name and path.with_name(path.name + SUFFIX).is_dir() and split in (None, path.name):
+    paired = bool(path.name) and path.with_name(path.name + SUFFIX).is_dir() and split in (None, path.name)
+    if paired and normal_split(path.name) in find_splits(path.parent, []):
         path, split = path.parent, path.name  # .../ImageNetS919/validation itself
-    source = imagenet_s(path, split) if looks_like_imagenet_s(path) else folder_source(path, split)
+    if categories_file(path) is not None and not plain:
+        source = imagenet_s(path, split)
+    else:
+        source = with_masks(folder_source(path, split), path, plain)
     return as_source(source, path.name), path.name, source.holds or ALL, split and normal_split(split)
 
 

@@ -10,6 +10,8 @@ from PIL import Image
 
 from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
 from vitscope.data.images import BadFileError
+from vitscope.data.mask_decoding import numbers
+from vitscope.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +65,7 @@ def ink(image: Image.Image) -> Image.Image:
 
 
 def as_mask(mask: Any, size: tuple[int, int], path: str | Path, name: str = "its mask") -> Image.Image:
-    """A mask as mode 'L' after checks: as large as its image, values 0, 1 or 255 (1-bit: OBJECT where true).
+    """A mask as mode 'L' after checks: as large as its image, numbers 0, 1 or 255 (1-bit: OBJECT where true).
 
     `path` and `name` are those of the image and of the mask, for the message.
     """
@@ -71,8 +73,11 @@ def as_mask(mask: Any, size: tuple[int, int], path: str | Path, name: str = "its
         colours = mask.getcolors(3)  # None if there are more: the quick way for masks that are in order
         if colours and all(value in (CONTEXT, OBJECT, IGNORED) for _, value in colours):
             return mask
-    a = np.asarray(mask)
-    if a.dtype == np.bool_:  # a 1-bit image too
+    try:
+        a = numbers(mask)
+    except DataError as error:
+        raise BadFileError(path, str(error).replace("its mask", name, 1)) from error
+    if a.dtype == np.bool_:
         a = np.where(a, OBJECT, CONTEXT)
     if a.ndim != 2:
         raise BadFileError(path, f"{name} is an array of shape {a.shape}; expected one value per pixel")
@@ -83,6 +88,7 @@ def as_mask(mask: Any, size: tuple[int, int], path: str | Path, name: str = "its
         raise BadFileError(
             path,
             f"{name} holds {np.unique(unknown)[:5].tolist()}; expected {CONTEXT} (context), {OBJECT} (object) and "
-            f"{IGNORED} (ignored). Translate other values with Source(decode_mask=...)",
+            f"{IGNORED} (ignored). Other conventions: mask_decoding='nonzero' or 'half' (--mask-decoding), or "
+            "Source(decode_mask=...)",
         )
     return Image.fromarray(a.astype(np.uint8))

@@ -31,7 +31,7 @@ class Source:
     labels: Sequence[int] | None = None  # class numbers, -1 where unknown; None: all unknown
     classes: Sequence[str] | None = None  # names by class number; None: the numbers themselves
     masks: Indexed | Callable[[Image.Image], Image.Image] | None = None  # as images, or drawn from the image
-    decode_mask: Callable[[Image.Image, int], Any] | None = None  # (mask file, label) -> 0, 1, 255 per pixel
+    decode_mask: Callable[[Image.Image, int], Any] | None = None  # (mask, label) -> 0, 1, 255 per pixel
     root: Path | None = None  # files are named, listed and fingerprinted relative to it
     names: Sequence[str] | None = None  # one per picture; None: relative paths, or 'dataset[17]'
     holds: str | None = None  # the split this really is, if not the one asked for; 'all': nothing is split yet

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IMAGES = {
     "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
     "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
-    "num_classes?": int, "fingerprint?": str,
+    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str,
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
@@ -65,6 +65,7 @@ class AnalyzeOptions:
     download: bool = False  # fetch a named data set that is not there
     strict: bool = False  # stop at unreadable images and doubtful data instead of leaving them out and listing them
     masks: bool = True  # read masks where the data has them
+    mask_decoding: str | None = None  # how masks are stored, if not as 0, 1 and 255: nonzero, half or alpha
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
     set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
@@ -109,12 +110,15 @@ class AnalyzeOptions:
         """Refuse misspelt names and paths at once, without PyTorch: all that comes later takes seconds or fetches."""
         from vitscope.analyses.naming import check_names
         from vitscope.attention.description import check_names as check_attentions
+        from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.registry import check_place
         from vitscope.models.naming import check_model_name, check_weights_file
 
         saving = ("save",) if self.save else ()
         check_names(None if self.only is None else (*self.only, *saving), self.set)
         check_attentions(self.attention)
+        if self.mask_decoding is not None:
+            find_decoding(self.mask_decoding)
         if self.needs_data:
             self._check_data_given()
         self._check_models_given()
@@ -157,6 +161,7 @@ class AnalyzeOptions:
             seed=self.seed,
             strict=self.strict,
             masks=None if self.masks else False,
+            mask_decoding=self.mask_decoding,
             download=self.download,
         )
 
@@ -241,6 +246,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "every": data.get("every", 1),
         "share": data["share"],
         "masks": data["masks"],
+        "mask_decoding": data.get("mask_decoding"),
         "seed": config["seed"],
         "only": list(analyses),
         "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in (options or {}).items()},

@@ -20,6 +20,7 @@ import torch
 from vitscope.analyses.interrupt import Interrupted, deferred_signals
 from vitscope.analyses.ranks import Ranks
 from vitscope.data import steps_per_epoch
+from vitscope.data.mask_decoding import doubtful_masks
 from vitscope.errors import NumericalError
 from vitscope.runs import Run, atomic_write
 from vitscope.training.augment import EpochAugmentation
@@ -51,7 +52,6 @@ from vitscope.training.tracking import Tracking, check_trackers
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from vitscope.data import ImageData
     from vitscope.models import Model
 
 KIND = "train"
@@ -75,7 +75,7 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
             objective = Objective(options, open_teacher(options, model, device))
             network = build_network(options, model, accelerator)
             pictures = open_pictures(options, data, model)
-            run, unfinished = _open_run(options, config, model, data.train, ranks, command)
+            run, unfinished = _open_run(options, config, model, data, probes, ranks, command)
             try:
                 if unfinished and options.evaluate:
                     evaluate_only(options, run, data, model, accelerator, ranks)
@@ -202,7 +202,8 @@ def _open_run(
     options: TrainOptions,
     config: dict[str, Any],
     model: Model,
-    data: ImageData,
+    data: TrainData,
+    probes: Probes,
     ranks: Ranks,
     command: str | Sequence[str] | None,
 ) -> tuple[Run, bool]:
@@ -213,11 +214,14 @@ def _open_run(
         run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=command, free=free_keys())
         opened.append(run)
         atomic_write(run.path / "model.json", json.dumps(describe_model(options, model), indent=2) + "\n")
-        for change in model.source.get("fitted", []) if run.status != "finished" else []:
-            run.log_warning(f"The weights of {options.weights} were fitted: {change}.")
-        if run.status != "finished" and (remark := what_is_lost(model, data)):
-            run.log_warning(remark)
-        return run.status != "finished"
+        if run.status == "finished":
+            return False
+        fitted = [f"The weights of {options.weights} were fitted: {c}." for c in model.source.get("fitted", [])]
+        masks = [doubtful_masks(d, decoding=options.mask_decoding) for d in probes.data.values() if d.has_masks]
+        for remark in [*fitted, *data.train.warnings, *data.test.warnings, *masks, what_is_lost(model, data.train)]:
+            if remark:
+                run.log_warning(remark)
+        return True
 
     unfinished = ranks.first_decides(begin)
     return (opened[0] if opened else Run.create(out, config, kind=KIND, lock=False)), unfinished

@@ -49,6 +49,7 @@ class TrainOptions:
     mixup: float = 0.0  # alpha of timm's mixup; 0: none
     cutmix: float = 0.0  # alpha of timm's cutmix; with mixup, each batch draws which of the two
     strict: bool = False  # unreadable images and doubtful data stop the run instead of being left out
+    mask_decoding: str | None = None  # how masks, which probes read, are stored: nonzero, half, alpha; None: 0, 1, 255
 
     # what learns
     model: str = "vit_tiny_patch16_224"  # any timm ViT, or 'small'
@@ -131,12 +132,15 @@ class TrainOptions:
         """Refuse misspelt names and paths at once, without PyTorch: all that comes later takes seconds or fetches."""
         from vitscope.analyses.naming import check_names
         from vitscope.attention.description import check_names as check_attentions
+        from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.registry import check_place
         from vitscope.models.naming import check_model_name, check_weights_file, is_trained
 
         if self.probe:
             check_names(self.probe, self.probe_set)
         check_attentions(self.attention)
+        if self.mask_decoding is not None:
+            find_decoding(self.mask_decoding)
         check_place(self.data, self.root)
         for weights in (self.weights, self.teacher_weights):
             if weights is not None and weights not in ("pretrained", "random") and not is_trained(weights):
@@ -158,6 +162,8 @@ class TrainOptions:
     def to_config(self) -> dict[str, Any]:
         """What config.yaml keeps: everything but where the run lies and how it is shown."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NOT_SAVED}
+        if self.mask_decoding is None:  # as absent as in older runs, which are then still the same
+            del values["mask_decoding"]
         return {k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v for k, v in values.items()}
 
     @classmethod

@@ -58,7 +58,7 @@ def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
 
 def probe_data(options: TrainOptions, split: str) -> ImageData:
     """The images that probes see, the same every time: spread over the classes, with masks where the data has them."""
-    return _load(options, split, images=options.probe_images)
+    return _load(options, split, images=options.probe_images, mask_decoding=options.mask_decoding)
 
 
 def _load(options: TrainOptions, split: str, **choice: Any) -> ImageData:
