@@ -46,6 +46,7 @@ MISTAKES = {
     "for one of the analyses that run (accuracy)": ["analyze", *MODEL, "--only", "accuracy", "--set", "save.dtype=x"],
     "'rcp'. Did you mean rpc?": ["analyze", *MODEL, "--attention", "rcp:layers=0"],
     "no folder 'not/there'": ["analyze", MODEL[0], "--data", "not/there"],
+    "'nonzer'. Did you mean nonzero": ["analyze", *MODEL, "--mask-decoding", "nonzer"],
     "No weights at not/there.pth": ["analyze", *MODEL, "--weights", "not/there.pth"],
     "Cannot read not/there.yaml": ["analyze", "--config", "not/there.yaml"],
     "No data is given": ["analyze", MODEL[0]],
