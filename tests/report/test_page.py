@@ -171,7 +171,9 @@ def test_an_empty_unfinished_run_still_gives_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("per_block")
-def test_a_panel_that_fails_is_named_and_does_not_cost_the_others(make_run: MakeRun) -> None:
+def test_a_panel_that_fails_is_named_and_does_not_cost_the_others(
+    make_run: MakeRun, caplog: pytest.LogCaptureFixture
+) -> None:
     run = make_run("a")
 
     @register_panel("broken")
@@ -181,6 +183,9 @@ def test_a_panel_that_fails_is_named_and_does_not_cost_the_others(make_run: Make
     text = _page(build_report(run)).text
     assert "The panel 'broken' could not be drawn (KeyError: '<column>')" in text
     assert "Is it <large>?" in text
+    (record,) = caplog.records  # one line, without a traceback
+    assert record.getMessage().endswith("report.html: The panel 'broken' could not be drawn (KeyError: '<column>').")
+    assert record.exc_info is None
     with pytest.raises(KeyError):
         build_report(run, strict=True)
 

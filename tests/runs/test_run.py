@@ -229,3 +229,14 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 def test_a_run_prints_as_one_line(tmp_path: Path) -> None:
     with _create(tmp_path) as run:
         assert repr(run) == f"Run({str(tmp_path)!r}, label='vit_tiny', unfinished)"
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"status": 3}', "\x00"])
+def test_a_run_that_cannot_be_read_any_more_can_be_overwritten(tmp_path: Path, damage: str) -> None:
+    _create(tmp_path).close()
+    (tmp_path / "run.json").write_text(damage)
+    for opened in (lambda: Run.open(tmp_path), lambda: _create(tmp_path)):
+        with pytest.raises(RunError, match=r"run\.json .*--overwrite"):
+            opened()
+    _create(tmp_path, overwrite=True).close()
+    assert Run.open(tmp_path).config == CONFIG

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from vitscope.cli.parsing import named, parse
+from vitscope.errors import RunError
 
 EXAMPLES = """\
   vitscope report runs/tiny                       redraws runs/tiny/report.html
@@ -32,6 +33,12 @@ class ReportOptions:
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(ReportOptions, "report", arguments, EXAMPLES)
-    from vitscope.report import build_report
+    from vitscope.report.page import draw_report
 
-    print(f"Report: {build_report([Path(run) for run in options.runs], options.out)}")
+    page, failed = draw_report([Path(run) for run in options.runs], options.out)
+    print(f"Report: {page}")
+    if failed:
+        raise RunError(
+            "\n".join(failed) + "\nThe page has everything else. The tables behind these parts are damaged, or written "
+            "by another version: put them back from a copy, or make the run again with --overwrite."
+        )

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from vitscope.errors import RunError
 from vitscope.outside import import_remembered, only_named
 from vitscope.registry import PANELS
+from vitscope.report.failures import Failures
 from vitscope.report.left_over import left_over_tables
 from vitscope.report.panel import Finding, Panel
 from vitscope.report.sources import default_page, gather, parts_of
@@ -47,28 +48,47 @@ def build_report(
     trust: import the code outside of vitscope that the runs name, for its panels. Otherwise the page shows their
     tables and says what is missing.
     """
+    page, failed = draw_report(runs, out, strict=strict, trust=trust)
+    for text in failed:
+        logger.warning("%s: %s", page, text)
+    return page
+
+
+def draw_report(
+    runs: Iterable[Run | str | Path] | Run | str | Path,
+    out: str | Path | None = None,
+    *,
+    strict: bool = False,
+    trust: bool = False,
+) -> tuple[Path, list[str]]:
+    """As `build_report` -> the page, and a sentence for each part of it that could not be drawn."""
+    from vitscope.report.gallery import gallery_data
     from vitscope.report.svg import well_formed
 
-    labelled = gather(runs)
+    labelled, failures = gather(runs), Failures(strict)
     page = default_page(labelled.values()) if out is None else Path(out)
     if page.suffix.lower() not in (".html", ".htm"):
         page = page / "report.html"
     missing = _import_remembered(labelled.values(), trust)
-    panels, failures = draw_panels(labelled, strict=strict)
-    panels += left_over_tables(labelled, panels)
-    failures += missing
+    panels = draw_panels(labelled, failures)
+    with failures.of("The list of further tables"):
+        panels += left_over_tables(labelled, panels)
     own = next(iter(labelled.values())) if len(labelled) == 1 else None
-    figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures")
-    problems += _further_files(panels)
+    figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures", failures)
+    problems += _further_files(panels, failures)
     for rows, images in BUDGETS:
-        html = well_formed(_render(labelled, panels, figures, [*failures, *problems], page, rows, images))
+        gallery = None
+        with failures.of("The gallery"):
+            gallery = gallery_data(labelled, images) if images else None
+        notices = [*failures.told, *missing, *problems]
+        html = well_formed(_render(labelled, panels, figures, notices, gallery, page, rows))
         if len(html.encode()) <= LARGEST_PAGE:
             break
     else:
         logger.warning("The report %s is larger than 3 MB: its figures have very many elements.", page)
     from vitscope.runs import atomic_write
 
-    return atomic_write(page, html)
+    return atomic_write(page, html), failures.told
 
 
 def _import_remembered(runs: Iterable[Run], trust: bool) -> list[str]:
@@ -80,34 +100,27 @@ def _import_remembered(runs: Iterable[Run], trust: bool) -> list[str]:
 
 def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int | None = None) -> list[Finding]:
     """The findings of all panels, the most interesting first; `n` of them."""
-    panels, _ = draw_panels(gather(runs))
+    panels = draw_panels(gather(runs), Failures())
     findings = [finding for panel in panels for finding in panel.findings]
     return sorted(findings, key=lambda finding: -finding.interest)[:n]
 
 
-def draw_panels(runs: Mapping[str, Run], *, strict: bool = False) -> tuple[list[Panel], list[str]]:
-    """Every registered panel that has its tables, in the order of the page, and why others failed."""
+def draw_panels(runs: Mapping[str, Run], failures: Failures) -> list[Panel]:
+    """Every registered panel that has its tables, in the order of the page."""
     from vitscope.report.figures import house_style
 
-    panels, failures = [], []
+    panels = []
     for key, function in PANELS.load_all().items():
-        try:
-            with house_style():
-                panel = function(runs)
-        except Exception as error:  # a half-written table must not cost the reader all other panels
-            if strict:
-                raise
-            logger.warning("The panel %r could not be drawn.", key, exc_info=True)
-            failures.append(f"The panel '{key}' could not be drawn ({type(error).__name__}: {error}).")
-            continue
-        if panel is not None:
-            if len(runs) == 1:  # with several models the sentence begins with a model's name, which stays as it is
-                panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
-            panels.append(panel)
-    return sorted(panels, key=lambda panel: (panel.order, panel.key)), failures
+        with failures.of(f"The panel '{key}'"), house_style():
+            panel = function(runs)
+            if panel is not None:
+                if len(runs) == 1:  # with several models the sentence begins with a model's name, which stays as it is
+                    panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
+                panels.append(panel)
+    return sorted(panels, key=lambda panel: (panel.order, panel.key))
 
 
-def _figures(panels: list[Panel], folder: Path) -> tuple[dict[tuple[str, str], Markup], list[str]]:
+def _figures(panels: list[Panel], folder: Path, failures: Failures) -> tuple[dict[tuple[str, str], Markup], list[str]]:
     """Inline SVGs by (panel, stem), also saved to `folder`."""
     from vitscope.report.figures import house_style
     from vitscope.report.svg import inline_svg, save_figure, slug, to_svg
@@ -115,7 +128,7 @@ def _figures(panels: list[Panel], folder: Path) -> tuple[dict[tuple[str, str], M
     inline, problems = {}, []
     for panel in panels:
         for stem, figure in panel.figures.items():
-            with house_style():
+            with failures.of(f"The figure '{stem}'"), house_style():
                 svg = to_svg(figure, f"{panel.key}/{stem}")
                 inline[panel.key, stem] = inline_svg(
                     svg, f"{panel.key}-{stem}", panel.alt.get(stem) or f"Figure: {panel.title}"
@@ -127,18 +140,18 @@ def _figures(panels: list[Panel], folder: Path) -> tuple[dict[tuple[str, str], M
     return inline, problems
 
 
-def _further_files(panels: list[Panel]) -> list[str]:
+def _further_files(panels: list[Panel], failures: Failures) -> list[str]:
     """Let panels write what they keep beside the page; a read-only archive still gets its page."""
     from vitscope.report.figures import house_style
 
     problems = []
     for panel in panels:
-        try:
-            with house_style():
+        with failures.of(f"What the panel '{panel.key}' keeps beside the page"), house_style():
+            try:
                 for write in panel.write:
                     write()
-        except RunError as error:
-            problems.append(f"Files of the panel {panel.key!r} are missing: {error}")
+            except RunError as error:
+                problems.append(f"Files of the panel {panel.key!r} are missing: {error}")
     return problems
 
 
@@ -147,16 +160,16 @@ def _render(
     panels: list[Panel],
     figures: Mapping[tuple[str, str], Markup],
     problems: list[str],
+    gallery: dict[str, Any] | None,
     page: Path,
     rows: int,
-    images: int,
 ) -> str:
     from jinja2 import Environment, StrictUndefined
 
     import vitscope
     from vitscope.report import provenance
     from vitscope.report.figures import model_styles
-    from vitscope.report.gallery import colour_tables, gallery_data
+    from vitscope.report.gallery import colour_tables
     from vitscope.report.html_table import breakable, html_table
     from vitscope.report.svg import CSS_VARIABLES
 
@@ -165,7 +178,6 @@ def _render(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breakable"] = breakable
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
-    gallery = gallery_data(runs, images) if images else None
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
     return environment.from_string(template).render(
         version=vitscope.__version__,
@@ -210,7 +222,11 @@ def _panel(
     return {
         "id": slug(panel.key),
         "title": panel.title,
-        "figures": [(figures[panel.key, stem], panel.captions.get(stem, "")) for stem in panel.figures],
+        "figures": [
+            (figures[panel.key, stem], panel.captions.get(stem, ""))
+            for stem in panel.figures
+            if (panel.key, stem) in figures  # else it could not be drawn
+        ],
         "reading": panel.reading,
         "tables": tables,
         "protocol": panel.protocol,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +63,14 @@ def gather(runs: Iterable[Run | str | Path] | Run | str | Path) -> dict[str, Run
 
 def _complement(a: Run, b: Run) -> bool:
     """Did two runs look at one model in different ways? Then no table of one hides one of the other."""
-    analyses = [set(run.config.get("analyses") or ()) for run in (a, b)]
+    analyses = [_analyses(run) for run in (a, b)]
     same = a.label == b.label and a.config.get("model") == b.config.get("model") is not None
     return same and all(analyses) and not analyses[0] & analyses[1]
+
+
+def _analyses(run: Run) -> set[str]:
+    found = run.config.get("analyses")
+    return set(map(str, found)) if isinstance(found, Mapping | list) else set()
 
 
 def owner_of(run: Run, table: str) -> Run:

@@ -109,6 +109,8 @@ class Run:
             hint = f" It holds the runs {', '.join(inside)}: name one of them." if inside else ""
             raise RunError(f"{path} is not a run of vitscope: it has no run.json and config.yaml.{hint}")
         _check_format(path)
+        for name in SHAPES:  # a damaged file is told now, not after a page is drawn
+            _read(path, name)
         return cls(path, load_yaml(path / "config.yaml"))
 
     def _begin(self, kind: str, command: str | Sequence[str] | None) -> None:

@@ -7,6 +7,7 @@ a class called `7` or `NA` comes back as text.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -76,14 +77,24 @@ def to_csv(table: pd.DataFrame) -> str:
 def read_csv(path: Path) -> pd.DataFrame:
     """The inverse of `to_csv`, bit for bit in every float64. Only an empty cell is NaN; in a text column it is ''."""
     try:
+        _check_end(path)
         text = _text_columns(path)
         table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(text, "str"), **_exact())
-    except (OSError, ValueError) as error:  # pandas' parser errors are ValueErrors
-        raise RunError(f"Cannot read the table {path}: {error}") from error
+    except (OSError, ValueError, csv.Error) as error:  # pandas' parser errors are ValueErrors
+        raise RunError(f"Cannot read the table {path}: {getattr(error, 'strerror', None) or error}") from error
     for column in table.columns:
         if table[column].dtype == "str":
             table[column] = table[column].fillna("")
     return table
+
+
+def _check_end(path: Path) -> None:
+    """Half of a file often reads well, with empty cells at its end."""
+    with open(path, "rb") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                raise ValueError("it ends in the middle of a row")
 
 
 def _exact() -> dict[str, Any]:
