@@ -1,7 +1,8 @@
 """Where do the heads look? Entropy, distance and the mass on special tokens, per head and block.
 
-Let a[i, j] be the attention of query i to key j, sum_j a[i, j] = 1, over all N tokens of one image. For each head, and
-separately for class-token, register and image-token queries (the mean over the queries of that kind):
+Let a[i, j] be the attention of query i to key j, sum_j a[i, j] = 1, over all N tokens of one image; where an attention
+is no softmax and its rows have other sums, they are divided by these. For each head, and separately for class-token,
+register and image-token queries (the mean over the queries of that kind):
 
     entropy             - sum_j a[i, j] ln a[i, j], in nats; uniform attention has ln N
     entropy_normalised  the same divided by ln N, N counting all tokens
@@ -31,8 +32,9 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.accumulators import mean_std
+from vitscope.analyses.attention_facts import NO_SHARES, attention_facts, check_points, gives_shares, shares_of
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
-from vitscope.errors import VitscopeError
+from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,6 +138,11 @@ class Attention(Analysis):
         self.layout = layout = model.layout
         if layout.tokens < 2:
             raise VitscopeError(f"{model.name} has a single token: its attention has nothing to choose from.")
+        check_points(model, self.needs(model))
+        if attention_facts(model).negative:
+            raise UnsupportedModelError(f"{model.name} has negative attention weights: they are no shares of anything.")
+        self.shares = gives_shares(model)
+        self.remarks = [] if self.shares else [NO_SHARES]
         self.distances = token_distances(layout.grid, layout.patch).to(model.device)
         shape = (layout.blocks, layout.heads, len(query_kinds(layout)))
         self.sums = {"n": zeros(1, dtype=torch.int64)}
@@ -151,6 +158,7 @@ class Attention(Analysis):
                 f"Block {block} attends to {pattern.shape[-1]} tokens, but the model was opened for "
                 f"{self.layout.tokens}. Open it with the img_size of the images."
             )
+        pattern = pattern if self.shares else shares_of(pattern)
         found = head_statistics(pattern.float(), self.layout, self.distances)
         for metric in PER_QUERY:
             self._add_to_block(block, metric, found[metric])
@@ -229,6 +237,6 @@ class Attention(Analysis):
         for metric, query in (("entropy_normalised", "image"), ("distance", "image"), ("mass_class", "image")):
             rows = table[(table["metric"] == metric) & (table["query"] == query)]
             if len(rows):
-                note = f"mean over heads and blocks, {query}-token queries"
+                note = "; ".join([f"mean over heads and blocks, {query}-token queries", *self.remarks])
                 figures[metric] = Figure(float(rows["mean"].mean()), UNITS[metric], n, note)
         return figures

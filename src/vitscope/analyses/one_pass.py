@@ -7,17 +7,18 @@ greediest of them needs for one block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitscope.errors import NumericalError
 
 if TYPE_CHECKING:
     from vitscope.analyses.base import Analysis
+    from vitscope.capture import Cache
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -38,10 +39,9 @@ class OnePass:
             return
         images = self.model.place(batch.images)
 
-        def on_block(block: int, points: Mapping[str, Tensor]) -> None:
+        def on_block(block: int, points: Cache) -> None:
             for analysis, wanted in zip(self.analyses, self.wanted):
-                mine = {name: value for name, value in points.items() if name in wanted}
-                if mine:
+                if mine := points.only(wanted):
                     analysis.update(block, mine, batch)
 
         with torch.no_grad():

@@ -55,10 +55,13 @@ def start_analyses(
     An analysis that the user named and that cannot run is an error. One that is only part of the default set is left
     out with a remark: `vitscope analyze` of a model without a head should still show its attention.
     """
+    from vitscope.analyses.attention_facts import check_points
+
     running, remarks = [], []
     for analysis in analyses:
         try:
             analysis.start(model)
+            check_points(model, analysis.needs(model))
             if analysis.uses_labels:
                 check_classes(model, data)
             analysis.check_data(data)

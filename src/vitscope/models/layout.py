@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from vitscope.errors import UnsupportedModelError
 from vitscope.models.families import block_row
 
 
@@ -61,15 +62,22 @@ def derive_layout(module: Any) -> Layout:
     class_tokens = sum(getattr(module, t, None) is not None for t in ("cls_token", "dist_token"))
     _, height, width = input_size(module)
     rows, columns = module.patch_embed.grid_size
-    # BEiT's attention does not keep its head size, but every attention keeps its scale = head_dim ** -0.5
-    head_dim = getattr(attention, "head_dim", None) or round(attention.scale**-2)
+    # BEiT's attention does not keep its head size, but every attention of timm keeps its scale = head_dim ** -0.5
+    scale = getattr(attention, "scale", None)
+    head_dim = getattr(attention, "head_dim", None) or (round(scale**-2) if isinstance(scale, float) else None)
+    heads = getattr(attention, "num_heads", None)
+    if heads is None or head_dim is None:
+        raise UnsupportedModelError(
+            f"{type(attention).__name__} does not say how many heads it has and how large they are: give it "
+            "`num_heads` and `head_dim`."
+        )
     return Layout(
         class_tokens=class_tokens,
         register_tokens=module.num_prefix_tokens - class_tokens,
         grid=(rows, columns),
         patch=(height // rows, width // columns),
         blocks=len(module.blocks),
-        heads=attention.num_heads,
+        heads=heads,
         head_dim=head_dim,
         width=module.embed_dim,
     )

@@ -82,12 +82,20 @@ class Model:
         cache = Cache(asked, self.layout.blocks)
         return self.stream(images, asked, lambda block, points: cache.update(points)), cache
 
-    def stream(self, images: Tensor, names: str | Iterable[str], on_block: Callable[[int, Cache], None]) -> Tensor:
+    def stream(
+        self,
+        images: Tensor,
+        names: str | Iterable[str],
+        on_block: Callable[[int, Cache], None],
+        *,
+        edited: bool = True,
+    ) -> Tensor:
         """One forward pass that hands over the points of each block as soon as it is complete, then lets them go.
 
-        Block -1 carries `hook_embed`, block L carries `ln_final.hook_normalized`.
+        Block -1 carries `hook_embed`, block L carries `ln_final.hook_normalized`. `edited=False`: the model as it is,
+        without the edits that are active.
         """
-        with self._trace(self.resolve_points(names), {}, on_block):
+        with self._trace(self.resolve_points(names), {}, on_block, edited):
             return self.module(images)
 
     def run_with_hooks(self, images: Tensor, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
@@ -127,12 +135,13 @@ class Model:
         wanted: Iterable[str],
         edits: Mapping[str, Sequence[Edit]],
         sink: Callable[[int, Cache], None] | None = None,
+        edited: bool = True,
     ) -> Iterator[None]:
         """A tracer that takes over the edits of the enclosing one, which stays silent meanwhile."""
         refuse_compiled(self.module)
         outer = self._tracers[-1] if self._tracers else None
         combined: dict[str, list[Edit]] = defaultdict(list)
-        for source in (outer.edits if outer else {}, edits):
+        for source in (outer.edits if outer and edited else {}, edits):
             for name, functions in source.items():
                 combined[name].extend(functions)
         tracer = Tracer(self.module, wanted, combined, sink)

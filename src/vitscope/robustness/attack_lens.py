@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.analyses.attention_facts import NO_SHARES, check_points, gives_shares, shares_of
 from vitscope.analyses.base import Analysis, Setting, zeros
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.intervals import Z95, wilson
@@ -76,6 +77,10 @@ class AttackLens:
         self.model, self.threat, self.eps = model, threat, eps
         self.remarks: list[str] = []
         self.layout = model.layout
+        check_points(model, ["blocks.*.attn.hook_pattern"])
+        self.shares = gives_shares(model)
+        if not self.shares:
+            self.remarks.append(f"attention_moved: {NO_SHARES}")
         self.attacks = [*attacks, *([NOISE] if NOISE not in attacks else [])]
         self.added = NOISE not in attacks
         self.reads = model.why_no_class_space() is None
@@ -104,6 +109,7 @@ class AttackLens:
             analysis.setting = setting
             try:
                 analysis.start(self.model)
+                check_points(self.model, analysis.needs(self.model))
             except UnsupportedModelError as error:
                 remark = f"The lens leaves out {analysis.name!r}: {error}"
                 self.remarks += [remark] if remark not in self.remarks else []
@@ -165,6 +171,7 @@ class AttackLens:
             if not 0 <= block < self.layout.blocks:
                 return
             pattern, x = (points[f"blocks.{block}.{p}"] for p in ("attn.hook_pattern", "hook_resid_post"))
+            pattern = pattern if self.shares else shares_of(pattern)
             add("attention_moved", block, attention_moved(pattern[:n], pattern[n:]))
             read = torch.einsum("bnc,n->bc", x, weights) if self.reads else x.mean(1)  # (2B, C)
             add("residual_moved", block, (read[n:] - read[:n]).norm(dim=1) / read[:n].norm(dim=1))

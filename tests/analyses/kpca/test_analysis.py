@@ -306,13 +306,6 @@ def test_nan_in_the_keys_is_named_with_the_block(small_model, batches):
         run(model, batches([1]), "kpca.reconstruction")
 
 
-def test_attention_that_shows_no_q_k_and_v_is_refused(small_model, batches):
-    analysis = create_analysis("kpca.spectrum")
-    analysis.start(small_model())
-    with pytest.raises(UnsupportedModelError, match="Block 0 hands over no k, v"):
-        analysis.update(0, {"blocks.0.attn.hook_q": torch.zeros(1, 2, 17, 16)}, batches([1])[0])
-
-
 @pytest.mark.parametrize(("name", "options", "message"), [
     ("kpca.spectrum", {"variant": "paper"}, "expected one of exact, code"),
     ("kpca.reconstruction", {"variant": "text"}, "expected one of exact, paper, code"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
 from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.ranks import check_variant, ties_of
@@ -82,6 +83,7 @@ class ClassSpaceAnalysis(ControlledAnalysis):
         self.selection = self.select(model)
         self.layout = model.layout
         self.groups = self.selection.groups()
+        check_points(model, self.needs(model))
         self._readings: Readings | None = None  # of the batch that is under way
         self.start_sums(model)
         self.start_control(model)

@@ -3,8 +3,8 @@
 `self_only`  image tokens attend to nothing but themselves (class token and registers are cut off, too);
 `no_cls`     image tokens do not attend to the class token(s).
 
-The class token's own row is left alone: it still gathers from all. A row that loses weight is renormalised by default;
-the published `no_cls` leaves a row that sums to less than one (`renormalise=False`), which also shrinks the update.
+The class token's own row is left alone: it still gathers from all. A row keeps its sum by default (1, in softmax
+attention); the published `no_cls` leaves a row that sums to less (`renormalise=False`), which also shrinks the update.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from vitscope.analyses.attention_facts import attention_facts, check_points, row_sums
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ EDITS: tuple[AttentionEdit, ...] = ("self_only", "no_cls")
 
 
 def self_only(pattern: Tensor, layout: Layout) -> Tensor:
-    """Rows of image tokens become the identity: (B, H, N, N)."""
+    """Rows of image tokens become the identity, times their sums: (B, H, N, N)."""
     p = layout.prefix_tokens
     edited = pattern.clone()
     edited[..., p:, :] = 0
-    edited.diagonal(dim1=-2, dim2=-1)[..., p:] = 1
+    edited.diagonal(dim1=-2, dim2=-1)[..., p:] = row_sums(pattern[..., p:, :])[..., 0]
     return edited
 
 
@@ -43,7 +44,8 @@ def no_cls(pattern: Tensor, layout: Layout, renormalise: bool = True) -> Tensor:
     if renormalise:
         rows = edited[..., p:, :]
         # a row that saw nothing but the class token sees nothing now
-        edited[..., p:, :] = rows / rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+        shares = rows / rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+        edited[..., p:, :] = shares * row_sums(pattern[..., p:, :])
     return edited
 
 
@@ -56,6 +58,11 @@ def attention_edit(
         raise VitscopeError(f"There is no attention edit {kind!r}. Known: {', '.join(EDITS)}.")
     if kind == "no_cls" and layout.class_tokens == 0:
         raise UnsupportedModelError(f"{model.name} has no class token that could be hidden from its image tokens.")
+    if kind == "no_cls" and renormalise and attention_facts(model).negative:
+        raise UnsupportedModelError(
+            f"{model.name} has negative attention weights: rows cannot be scaled to the sums that they had. "
+            "Use no_cls_bare (renormalise=False)."
+        )
     chosen = range(layout.blocks) if blocks is None else blocks
     wrong = [b for b in chosen if not 0 <= b < layout.blocks]
     if wrong:
@@ -64,4 +71,6 @@ def attention_edit(
     def edit(pattern: Tensor, point: Any) -> Tensor:
         return self_only(pattern, layout) if kind == "self_only" else no_cls(pattern, layout, renormalise)
 
-    return {f"blocks.{b}.attn.hook_pattern": edit for b in chosen}
+    edits: dict[str, Edit] = {f"blocks.{b}.attn.hook_pattern": edit for b in chosen}
+    check_points(model, edits)
+    return edits

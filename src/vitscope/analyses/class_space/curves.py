@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.class_space.removal import droppable, dropped, maskable, stream_kept
+from vitscope.analyses.class_space.removal import droppable, dropped, stream_kept, why_not_removable
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def curve_hits(
     """
     p, t = model.layout.prefix_tokens, model.layout.image_tokens
     dropping = droppable(model) if drop is None else drop
-    if not dropping and not maskable(model):
-        raise UnsupportedModelError(f"Tokens of {model.name} can neither be dropped nor masked.")
+    if drop is None and (reason := why_not_removable(model)):
+        raise UnsupportedModelError(reason)
     pooled = (getattr(model.module, "global_pool", "token") or "token") != "token"
     prefix = torch.arange(p).expand(len(order), p)
     hits = torch.empty(len(counts), len(order), dtype=torch.float64)

@@ -57,7 +57,12 @@ def value_vectors(model: Model, block: int, layer: Layer, scaled: bool = True) -
     owner: Any = model.module.blocks[block]  # type: ignore[index]
     row = block_row(owner)
     if layer == "attn":
-        weight = owner.get_submodule(row.attn).proj.weight
+        attention = owner.get_submodule(row.attn)
+        if not isinstance(getattr(attention, "proj", None), nn.Linear):
+            raise UnsupportedModelError(
+                f"The memories of {type(attention).__name__} are not known: its last layer is expected as `proj`."
+            )
+        weight = attention.proj.weight
         scales = ("ls1", "gamma_1")
     else:
         mlp = owner.get_submodule(row.mlp)

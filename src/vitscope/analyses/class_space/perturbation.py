@@ -30,11 +30,11 @@ from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.localisation import usable
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import identifiability, ties_of
-from vitscope.analyses.class_space.removal import stream_kept
+from vitscope.analyses.class_space.removal import stream_kept, why_not_removable
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.data.batch import CONTEXT, OBJECT
-from vitscope.errors import UnsuitableDataError, VitscopeError, suggest
+from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +99,12 @@ class Perturbation(ClassSpaceAnalysis):
     def start_sums(self, model: Model) -> None:
         self.model = model
         chosen = self.kinds or [k for k in KINDS if model.layout.class_tokens or not k.startswith("no_cls")]
+        reason = why_not_removable(model) if any(kind in REMOVAL for kind in chosen) else None
+        if reason and self.kinds:
+            raise UnsupportedModelError(reason)
+        if reason:
+            chosen = [kind for kind in chosen if kind not in REMOVAL]
+            self.remarks = [f"no tokens are removed. {reason}"]
         self.chosen = chosen
         for kind in chosen:
             if kind in ATTENTION:

@@ -19,7 +19,7 @@ the left: N^2 per block instead of N^3. Gradients of attention weights follow fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitscope.analyses.attention_facts import gives_shares, shares_of
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.errors import VitscopeError
 
@@ -95,12 +96,16 @@ def chefer(model: Model, images: Tensor, classes: Tensor) -> Tensor:
 
 
 def _patterns(model: Model, images: Tensor) -> list[Tensor]:
-    """Every block's pattern, mean over heads, (B, N, N); heads are let go block by block."""
+    """Every block's pattern in shares, mean over heads, (B, N, N); heads are let go block by block."""
     found: list[Tensor] = []
+    shares = gives_shares(model)
+
+    def on_block(block: int, points: Mapping[str, Tensor]) -> None:
+        (pattern,) = points.values()
+        found.append((pattern if shares else shares_of(pattern)).mean(1))
+
     with torch.no_grad():
-        model.stream(
-            images, "blocks.*.attn.hook_pattern", lambda b, points: found.append(next(iter(points.values())).mean(1))
-        )
+        model.stream(images, "blocks.*.attn.hook_pattern", on_block)
     return found
 
 
@@ -151,6 +156,7 @@ METHODS: dict[str, Method] = {
     "gradient_x_input": gradient_x_input,
 }
 RANDOM = "random"
+BLIND = ("gradient_x_input", RANDOM)  # look at no attention
 COST = {  # (forward passes, backward passes); weights are frozen, so a backward pass costs about one forward
     "class_gradients": (1, 0),
     "class_gradients_code": (1, 0),

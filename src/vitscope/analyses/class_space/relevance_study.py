@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
 from vitscope.analyses.class_space.clusters import mean_over_images
@@ -32,10 +33,11 @@ from vitscope.analyses.class_space.curves import (
 from vitscope.analyses.class_space.localisation import average_precision, object_share, pointing_game, usable
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
-from vitscope.analyses.class_space.relevance import COST, METHODS, RANDOM, random_relevance, relevance
+from vitscope.analyses.class_space.relevance import BLIND, COST, METHODS, RANDOM, random_relevance, relevance
+from vitscope.analyses.class_space.removal import why_not_removable
 from vitscope.analyses.class_space.tokens import Tokens, token_masks
 from vitscope.analyses.intervals import wilson
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +96,10 @@ class Relevance(ClassSpaceAnalysis):
     def start_sums(self, model: Model) -> None:
         self.model = model
         self.chosen = [m for m in self.methods or METHODS if m != RANDOM] + [RANDOM]
+        if any(m not in BLIND for m in self.chosen):
+            check_points(model, ["blocks.*.attn.hook_pattern"])
+        if reason := why_not_removable(model):
+            raise UnsupportedModelError(reason)
         self.counts = kept_counts(model.layout.image_tokens, self.steps or None)
         m, s = len(self.chosen), len(self.counts)
         self.sums = {"n": zeros(1), "hits": zeros(m, 2, s)}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.analyses.attention_facts import attention_facts
 from vitscope.capture import Point
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models.families import block_row
@@ -33,14 +34,32 @@ _PLACES_ADDED_FIRST = ("VisionTransformer", "VisionTransformerDistilled")  # pos
 
 def maskable(model: Model) -> bool:
     """Is every block's attention one softmax over the keys, so that masking a key equals leaving the token out?"""
-    return all(getattr(_attention(block), "attention_calls", 1) == 1 for block in model.module.blocks)  # type: ignore[union-attr]
+    from vitscope.attention import RPCAttention, ScaledAttention  # their keys and values depend on other tokens
+
+    attentions = [_attention(block) for block in model.module.blocks]  # type: ignore[union-attr]
+    mixing = any(
+        isinstance(a, RPCAttention | ScaledAttention) or getattr(a, "attention_calls", 1) > 1 for a in attentions
+    )
+    return not mixing and attention_facts(model).softmax
+
+
+def why_not_removable(model: Model) -> str | None:
+    """Why no token can be taken away; None if it can."""
+    if maskable(model) or droppable(model):
+        return None
+    return (
+        f"Tokens of {model.name} can neither be masked (its attention is not one softmax over the keys) nor dropped "
+        "(places matter inside its blocks, or its pooling is not known)."
+    )
 
 
 def droppable(model: Model) -> bool:
     """Does nothing after the embedding depend on a token's place in the sequence?"""
     module: Any = model.module
     known = any(c.__name__ in _PLACES_ADDED_FIRST for c in type(module).__mro__)
-    places = any(getattr(_attention(b), name, None) is not None for b in module.blocks for name in ("rope", "rel_pos"))
+    attentions = [_attention(block) for block in module.blocks]
+    places = any(getattr(a, name, None) is not None for a in attentions for name in ("rope", "rel_pos"))
+    places |= any(getattr(getattr(a, "options", None), "form", "") == "matrix" for a in attentions)  # of N x N places
     return known and not places and _pooling(model) in ("token", "avg", "avgmax", "max")
 
 

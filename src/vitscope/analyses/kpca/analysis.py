@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.accumulators import mean_std
+from vitscope.analyses.attention_facts import attention_facts, check_points
 from vitscope.analyses.base import Figure, zeros
 from vitscope.analyses.control import ControlledAnalysis, run_controls
 from vitscope.analyses.kpca.gram import all_finite
@@ -71,6 +72,7 @@ class KpcaAnalysis(ControlledAnalysis):
                 "has at most N axes, and the theorem needs one per head dimension (D_v <= N). Open the model with "
                 "larger images or smaller patches, or use kpca.spectrum, kpca.reconstruction and kpca.norms."
             )
+        check_points(model, self.needs(model))
         self.shared = shared_for(model)
         self.count = min(layout.head_dim, layout.tokens)  # axes that are looked at: D_v, where there are as many
         self.remarks = attention_remarks(model)
@@ -80,11 +82,6 @@ class KpcaAnalysis(ControlledAnalysis):
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         named = {name.rpartition("_")[2]: value for name, value in points.items()}
-        if missing := sorted({"q", "k", "v"} - named.keys()):
-            raise UnsupportedModelError(
-                f"Block {block} hands over no {', '.join(missing)}: its attention does not call "
-                "scaled_dot_product_attention, where q, k and v are read."
-            )
         chosen = self._chosen(batch)
         if len(chosen) == 0:
             return
@@ -197,4 +194,8 @@ def attention_remarks(model: Model) -> list[str]:
     )
     if biased or getattr(model.module, "rel_pos_bias", None) is not None:
         remarks.append("additive attention bias left out: exp(q.k + b) is not the theorem's kernel")
+    if not attention_facts(model).softmax:
+        remarks.append(
+            "the model's attention is not softmax(q.k / sqrt D), which is what is measured on its q, k and v"
+        )
     return remarks
