@@ -243,6 +243,8 @@ def test_perturb_refuses_missing_labels_and_normalised_images(model, right):
         ("pgd", {"step": -1.0}, "step must be above 0"),
         ("pgd", {"stop": 1}, "stop must be true or false"),
         ("spsa", {"delta": 0}, "delta must be above 0"),
+        ("spsa", {"variant": "paper"}, "variant must be exact or code"),
+        ("sparse-l1", {"variant": "paper"}, "variant must be exact or code"),
     ],
 )
 def test_an_option_of_another_kind_is_refused(name, options, complaint):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vitscope.robustness.target import Target
 
 Direction = Callable[[Tensor, Tensor], Tensor]  # gradient, images -> a direction of size 1, (B, C, H, W)
+Project = Callable[[Tensor, Tensor, float], Tensor]  # images, clean images, epsilon -> images that are allowed
 
 
 def ascend(
@@ -35,6 +36,7 @@ def ascend(
     start: Tensor | None = None,
     momentum: float = 0.0,
     direction: Direction | None = None,
+    project: Project | None = None,
     stop: bool = False,
 ) -> Tensor:
     """`steps` steps of size `step` (in the norm) uphill from `start`, each projected: (B, C, H, W).
@@ -42,6 +44,7 @@ def ascend(
     stop: an image that fools the model is left as it is. The forward pass of the next step shows it, at no cost.
     """
     threat = task.threat
+    project = project or threat.project
     x = task.images if start is None else start
     velocity = torch.zeros_like(x) if momentum else None
     found, where = x.clone(), torch.arange(len(x), device=x.device)  # the images that x holds
@@ -58,7 +61,7 @@ def ascend(
             mean = gradient.abs().mean((1, 2, 3), keepdim=True).clamp_min(TINY)
             gradient = velocity = momentum * velocity + gradient / mean
         move = steepest(gradient, threat.norm) if direction is None else direction(gradient, x)
-        x = threat.project(x + step * move, task.images, eps)
+        x = project(x + step * move, task.images, eps)
     found[where] = x
     return found
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from vitscope.robustness.target import Target
     from vitscope.robustness.threat import Threat
 
+VARIANTS = ("exact", "code")
+
 
 @dataclass(frozen=True)
 class Task:
@@ -132,6 +134,12 @@ def positive(attack: Attack, *names: str) -> None:
         value = getattr(attack, name)
         if value is not None and not 0 < value < math.inf:
             raise VitscopeError(f"{attack.name}: {name} must be above 0 and finite, not {value}.")
+
+
+def check_variant(attack: Attack) -> None:
+    """`variant` of an attack: as it should be, or as the published evaluation of RPC-Attention computes it."""
+    if (variant := attack.options()["variant"]) not in VARIANTS:
+        raise VitscopeError(f"{attack.name}: variant must be {' or '.join(VARIANTS)}, not {variant!r}.")
 
 
 def repeated(attempts: int, target: Target, task: Task, attempt: Callable[[Task, int], Tensor]) -> Tensor:

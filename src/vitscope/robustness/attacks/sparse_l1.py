@@ -2,6 +2,10 @@
 
 Tramèr and Boneh, "Adversarial training and robustness for multiple perturbations", NeurIPS 2019: each step moves the
 pixels of largest gradient that can still move, all by the same amount, and projects on the L1 ball.
+
+`variant=code` is what the published evaluation of RPC-Attention ran (CleverHans): a perturbation outside of the ball is
+divided by its size instead, which weakens all of its pixels and drops none; pixels at the edge are not passed over; and
+a step moves all entries from the quantile `sparsity` on, that one included.
 """
 
 from __future__ import annotations
@@ -14,8 +18,16 @@ from torch import Tensor
 
 from vitscope.errors import VitscopeError
 from vitscope.robustness.attacks.pgd import ascend
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, positive, register_attack, repeated
-from vitscope.robustness.norms import random_in_ball
+from vitscope.robustness.attacks.registry import (
+    Attack,
+    Task,
+    at_least,
+    check_variant,
+    positive,
+    register_attack,
+    repeated,
+)
+from vitscope.robustness.norms import TINY, random_in_ball, sizes
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -33,6 +45,24 @@ def sparse_direction(gradient: Tensor, images: Tensor, sparsity: float, bounds: 
     return (chosen / chosen.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
 
 
+def published_direction(gradient: Tensor, sparsity: float) -> Tensor:
+    """Signs of the entries not below the k-th smallest of n, k = floor(sparsity n), divided by their number."""
+    flat = gradient.flatten(1)
+    quantile = flat.abs().kthvalue(max(1, int(sparsity * flat.shape[1])), dim=1, keepdim=True).values
+    chosen = flat.abs() >= quantile
+    return (flat.sign() * chosen / chosen.sum(1, keepdim=True)).view_as(gradient)
+
+
+def rescale(images: Tensor, clean: Tensor, eps: float, bounds: tuple[float, float] | None) -> Tensor:
+    """Into the bounds, then towards the clean image until the L1 ball is reached, and into the bounds again."""
+    if bounds is not None:
+        images = images.clamp(*bounds)
+    delta = images - clean
+    factor = (eps / sizes(delta, "l1").clamp_min(TINY)).clamp_max(1).to(delta)
+    inside = clean + delta * factor[:, None, None, None]
+    return inside if bounds is None else inside.clamp(*bounds)
+
+
 @register_attack("sparse-l1")
 @dataclass(frozen=True)
 class SparseL1(Attack):
@@ -46,24 +76,36 @@ class SparseL1(Attack):
     random_start: bool = (
         False  # a random point of an L1 ball is hardly sparse, so the first attempt starts at the image
     )
+    variant: str = "exact"  # 'code': rescaled to the ball instead of projected, as in the published evaluation
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)
         positive(self, "step")
         if not 0 <= self.sparsity < 1:
             raise VitscopeError(f"sparse-l1: sparsity is a share from 0 to below 1, not {self.sparsity}.")
+        check_variant(self)
 
     def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
         step = (2 / self.steps if self.step is None else self.step) * eps
 
+        bounds = task.threat.bounds
+        code = self.variant == "code"
+
         def direction(gradient: Tensor, images: Tensor) -> Tensor:
-            return sparse_direction(gradient, images, self.sparsity, task.threat.bounds)
+            if code:
+                return published_direction(gradient, self.sparsity)
+            return sparse_direction(gradient, images, self.sparsity, bounds)
+
+        def project(images: Tensor, clean: Tensor, eps: float) -> Tensor:
+            return rescale(images, clean, eps, bounds) if code else task.threat.project(images, clean, eps)
 
         def attempt(rows: Task, number: int) -> Tensor:
             start = None
             if self.random_start or number:
                 delta = random_in_ball(rows.images, "l1", eps, rows.generators("sparse-l1", number))
-                start = rows.threat.project(rows.images + delta, rows.images, eps)
-            return ascend(target, rows, eps, steps=self.steps, step=step, start=start, direction=direction)
+                start = project(rows.images + delta, rows.images, eps)
+            return ascend(
+                target, rows, eps, steps=self.steps, step=step, start=start, direction=direction, project=project
+            )
 
         return repeated(self.restarts, target, task, attempt)

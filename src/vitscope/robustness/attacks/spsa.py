@@ -3,6 +3,10 @@
 Uesato, O'Donoghue, van den Oord and Kohli, "Adversarial risk and the dangers of evaluating against weak attacks", ICML
 2018: with v of random signs, (f(x + d v) - f(x - d v)) / 2d * v is on average the gradient of f, the margin by which a
 wrong class leads; Adam follows it. A step costs 2 x `samples` forward passes.
+
+`variant=code` is what the published evaluation of RPC-Attention ran (CleverHans, whose loss adds the image to a point
+that already holds it): every estimate is made at twice the clean image, wherever the attack has got to. So Adam follows
+the gradient of another picture, and of the random start it keeps what the steps leave.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, positive, register_attack
+from vitscope.robustness.attacks.registry import Attack, Task, at_least, check_variant, positive, register_attack
+from vitscope.robustness.norms import random_in_ball
 from vitscope.robustness.target import margin
 
 if TYPE_CHECKING:
@@ -46,17 +51,24 @@ class SPSA(Attack):
     samples: int = 32  # pairs of queries per step; more give a steadier direction
     delta: float = 0.01  # how far the queries are from the image
     rate: float = 0.01  # Adam's learning rate, in pixels: about the change of every pixel in one step
+    random_start: bool = False  # a uniformly drawn point of the ball instead of the image itself
+    variant: str = "exact"  # 'code': gradients at twice the clean image, as the published evaluation estimated them
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, samples=1)
         positive(self, "delta", "rate")
+        check_variant(self)
 
     def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
         generators = task.generators("spsa")
         x, clean = task.images, task.images
+        if self.random_start:
+            start = random_in_ball(clean, task.threat.norm, eps, task.generators("spsa", "start"))
+            x = task.threat.project(clean + start, clean, eps)
         first, second = torch.zeros_like(x), torch.zeros_like(x)
         for t in range(1, self.steps + 1):
-            gradient = estimate_gradient(target, x, task.labels, generators, self.samples, self.delta)
+            where = 2 * clean if self.variant == "code" else x
+            gradient = estimate_gradient(target, where, task.labels, generators, self.samples, self.delta)
             first = BETAS[0] * first + (1 - BETAS[0]) * gradient
             second = BETAS[1] * second + (1 - BETAS[1]) * gradient.square()
             move = (first / (1 - BETAS[0] ** t)) / ((second / (1 - BETAS[1] ** t)).sqrt() + SMALL)
