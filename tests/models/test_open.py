@@ -60,7 +60,29 @@ def test_pth_files_of_training_programs_load(tmp_path, state, wrap):
 
 def test_use_ema_false_takes_the_plain_weights(tmp_path, state):
     torch.save({"model": state, "model_ema": {k: v * 0 for k, v in state.items()}}, tmp_path / "w.pth")
-    assert same(open_model(NAME, tmp_path / "w.pth", use_ema=False), state)
+    model = open_model(NAME, tmp_path / "w.pth", use_ema=False)
+    assert same(model, state)
+    assert model.source["entry"] == "model"
+
+
+def test_a_checkpoint_with_both_says_which_weights_were_taken(tmp_path, state):
+    torch.save({"model": state, "model_ema": state}, tmp_path / "both.pth")
+    torch.save({"model": state}, tmp_path / "one.pth")
+    module = timm.create_model(NAME, num_classes=7)
+    for opened in (NAME, module):
+        model = open_model(opened, tmp_path / "both.pth")
+        assert model.source["entry"] == "model_ema"
+        assert "averaged weights (model_ema) were taken, it also holds plain weights (model)" in model.notes[-1]
+        assert "--no-use-ema" in model.notes[-1]
+        plain = open_model(opened, tmp_path / "both.pth", use_ema=False)
+        assert "plain weights (model) were taken" in plain.notes[-1]
+        assert not any("were taken" in note for note in open_model(opened, tmp_path / "one.pth").notes)
+
+
+def test_a_checkpoint_of_averaged_weights_alone_is_no_empty_one(tmp_path, state):
+    torch.save({"model_ema": state}, tmp_path / "w.pth")
+    with pytest.raises(WeightsError, match=r"averaged weights only \(model_ema\): leave out --no-use-ema"):
+        open_model(NAME, tmp_path / "w.pth", use_ema=False)
 
 
 class Payload:

@@ -10,6 +10,7 @@ from vitscope.data import load_data
 from vitscope.errors import RunError, VitscopeError
 from vitscope.models import open_model
 from vitscope.runs import Run, rerun
+from vitscope.runs.request import AnalyzeOptions
 
 OPTIONS = {"img_size": 32, "depth": 2, "num_classes": 2}
 
@@ -52,6 +53,19 @@ def test_a_run_made_in_python_is_repeated_from_another_folder(old):
     assert new.list_tables() == old.list_tables()
     for name in old.list_tables():
         assert new.table(name).equals(old.table(name))
+
+
+def test_plain_weights_beside_averaged_ones_are_taken_again(tmp_path, pictures):
+    state = timm.create_model("test_vit", **OPTIONS).state_dict()
+    torch.save({"model": state, "model_ema": {k: v * 0 for k, v in state.items()}}, tmp_path / "both.pth")
+    settings = {"models": ("test_vit",), "weights": (str(tmp_path / "both.pth"),), "use_ema": False}
+    settings |= {"model_options": {"img_size": 32, "depth": 2}, "data": str(pictures), "split": "all"}
+    options = AnalyzeOptions(**settings, only=("accuracy",), out=str(tmp_path / "plain"), report=False, progress=False)
+    (run,) = options.run()
+    assert run.config["model"]["entry"] == "model"
+    assert any("plain weights (model) were taken" in text for text in run.warnings)
+    again = rerun(run, progress=False, report=False)
+    assert again.config["weights_digest"] == run.config["weights_digest"]
 
 
 def test_the_new_run_says_how_it_was_made(old, tmp_path):

@@ -52,6 +52,12 @@ def test_the_configuration_of_a_run_leads_back_to_its_options():
     )
 
 
+@pytest.mark.parametrize(("entry", "use_ema"), [(None, True), ("model_ema", True), ("model", False)])
+def test_the_entry_of_a_checkpoint_that_was_read_is_read_again(entry, use_ema):
+    model = {**CONFIG["model"], **({"entry": entry} if entry else {})}
+    assert AnalyzeOptions.from_config({**CONFIG, "model": model}).use_ema is use_ema
+
+
 def test_random_weights_and_another_attention_are_kept():
     attention = [{"name": "rpc", "layers": "0,2", "lambda": 4.0}, {"name": "symmetric", "layers": "1"}]
     model = {"name": "m", "options": {}, "weights": "random, seed 3", "attention": attention}

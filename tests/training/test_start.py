@@ -36,6 +36,19 @@ def test_weights_of_the_same_shape_are_taken_as_they_are(tiny: Tiny, trained: Pa
         assert all(torch.equal(state[key], expected[key]) for key in expected)
 
 
+def test_plain_weights_beside_averaged_ones_are_taken_on_request(tiny: Tiny, tmp_path: Path) -> None:
+    plain = open_model("vit_tiny_patch16_224", "random", num_classes=4, **MODEL).module.state_dict()
+    torch.save({"model": plain, "model_ema": {k: v + 1 for k, v in plain.items()}}, tmp_path / "both.pth")
+    for use_ema, shift, entry in ((True, 1, "model_ema"), (False, 0, "model")):
+        options = tiny(weights=tmp_path / "both.pth", use_ema=use_ema)
+        model = start_from(options, {"num_classes": 4, **MODEL})
+        assert torch.equal(model.module.head.weight, plain["head.weight"] + shift)
+        assert model.source["entry"] == entry
+        assert f"({entry}) were taken" in model.notes[0]
+        assert options.to_config().get("use_ema", True) is use_ema
+    assert "use_ema" not in tiny().to_config()  # so that older runs go on
+
+
 def test_another_size_of_picture_resizes_the_positions_and_nothing_else(tiny: Tiny, trained: Path) -> None:
     expected = open_model(trained).module.state_dict()
     state, changes = started(tiny(weights=trained), img_size=24)

@@ -6,12 +6,10 @@ attention, and beside the weights the command line of their training as a pickle
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vitscope.attention.description import Description, convert_from_description
@@ -26,21 +24,11 @@ def load_published(module: Any, path: str | Path, attention: Description | None 
     """
     from vitscope.models.weights import load_into, read_weights
 
-    state, _ = read_weights(path, use_ema)
-    description = attention if attention is not None else published_attention(state, read_arguments(path), str(path))
+    file = read_weights(path, use_ema)
+    description = attention if attention is not None else published_attention(file.state, file.arguments, str(path))
     convert_from_description(module, description)
-    load_into(module, state, str(path))
+    load_into(module, file.state, str(path))
     return module
-
-
-def read_arguments(path: str | Path) -> dict[str, Any]:
-    """The training's command line as the file keeps it; empty where there is none. No code is run."""
-    if Path(path).suffix == ".safetensors":
-        return {}
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=False)
-    arguments = content.get("args") if isinstance(content, Mapping) else None
-    return vars(arguments) if isinstance(arguments, argparse.Namespace) else {}
 
 
 def published_attention(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models.creation import OWN, create, create_pretrained
@@ -20,7 +19,7 @@ from vitscope.models.layout import input_size
 from vitscope.models.model import Model, refuse_compiled
 from vitscope.models.naming import is_trained
 from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
-from vitscope.models.weights import check_finite, count_classes, is_damaged, load_into, read_weights, sha256
+from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 from vitscope.options import check_fields
 from vitscope.outside import import_remembered, only_named
 from vitscope.registry import ATTENTIONS
@@ -93,18 +92,20 @@ def _from_name(
         module = _converted(_build(name, options), attention)
         source["weights"] = f"random, seed {seed}"
     else:
-        state, entry = read_weights(weights, use_ema)
+        file = read_weights(weights, use_ema)
+        state = file.state
+        notes += file.remarks(weights)
         classes = count_classes(state, str(weights))
         if "num_classes" in options and classes not in (None, options["num_classes"]):
             raise WeightsError(
                 f"num_classes={options['num_classes']} was asked for, but {weights} has {classes} classes."
             )
         if attention is None:
-            attention = _own_attention(state, weights)
+            attention = _own_attention(file, weights)
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
         _converted(module, attention)
         load_into(module, state, str(weights))
-        source |= {"weights": Path(weights).name, "sha256": sha256(weights), **({"entry": entry} if entry else {})}
+        source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
         source["path"] = str(Path(weights).absolute())
     if attention is not None:
         from vitscope.attention import describe_attention
@@ -124,16 +125,17 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
     configuration: dict[str, Any] = dict(getattr(module, "pretrained_cfg", None) or {})
     name = configuration.get("architecture") or type(module).__name__
     source: dict[str, Any] = {"name": name, "weights": "of the given module"}
+    notes: list[str] = []
     if weights is not None:
         if str(weights) == "random":
             raise VitscopeError("weights='random' goes with a name; a module already has its weights.")
-        state, _ = read_weights(weights, use_ema)
-        load_into(module, state, str(weights))
-        source |= {"weights": Path(weights).name, "sha256": sha256(weights)}
-    notes = []
+        file = read_weights(weights, use_ema)
+        notes += file.remarks(weights)
+        load_into(module, file.state, str(weights))
+        source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
     if not configuration:
         notes.append("This module carries no timm pretrained_cfg: ImageNet mean/std are assumed for preprocessing.")
-        warnings.warn(notes[0], stacklevel=3)
+        warnings.warn(notes[-1], stacklevel=3)
     tag = f"{name}.{configuration.get('tag') or 'untagged'}"
     return Model(module, name, from_timm(configuration, input_size(module), tag), source, notes)
 
@@ -152,14 +154,18 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
         if weights != found[0]:
             notes.append(f"{found[0]} is damaged (its checksum differs): {weights} was opened instead.")
             warnings.warn(notes[0], stacklevel=4)
+        average = weights.with_name("ema.safetensors")
+        if average.is_file():
+            notes.append(f"The weights themselves were taken, not their average: --weights {average} opens that.")
     check_name(description.name)
-    state, _ = read_weights(weights, use_ema)
+    file = read_weights(weights, use_ema)
+    notes += file.remarks(weights)
     _import_attention(description, run)
     module = _converted(_build(description.name, dict(description.kwargs)), description.attention)
-    load_into(module, state, str(weights))
+    load_into(module, file.state, str(weights))
     which = Path(weights).parent.name
     source = {"name": description.name, "options": dict(description.kwargs), "run": run.name}
-    source |= {"weights": f"{which}/{Path(weights).name}", "sha256": sha256(weights)}
+    source |= {"weights": f"{which}/{Path(weights).name}", "sha256": sha256(weights), **file.origin}
     source |= {"path": str(Path(weights).absolute()), "run_path": str(run.absolute())}
     if description.attention:
         source["attention"] = description.attention
@@ -228,13 +234,11 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     return module
 
 
-def _own_attention(state: Mapping[str, Tensor], weights: str | Path) -> Any:
+def _own_attention(file: Checkpoint, weights: str | Path) -> Any:
     """What a checkpoint of the published programs says of its attention; None where it is softmax."""
-    from vitscope.attention.published import published_attention, read_arguments
+    from vitscope.attention.published import published_attention
 
-    if "blocks.0.attn.s" not in state and not published_attention(state, {"robust": False}):
-        return None
-    return published_attention(state, read_arguments(weights), str(weights))
+    return published_attention(file.state, file.arguments, str(weights)) or None
 
 
 def _converted(module: Any, attention: Any) -> Any:

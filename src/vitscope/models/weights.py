@@ -7,7 +7,8 @@ import hashlib
 import json
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,33 @@ _PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _MOST_CLASSES = 1_000_000  # of a head that is built because a file declares it; the largest published has 30,000
 
 
-def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tensor], str]:
-    """State dict of a safetensors or .pth file on the CPU, and the entry it came from.
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file of weights holds."""
+
+    state: dict[str, Tensor] = field(repr=False)  # without the prefixes of wrappers, on the CPU
+    entry: str = ""  # where in the file it was found; '' for a file that is the state dict itself
+    passed_over: Sequence[str] = ()  # entries with weights that were not taken
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # the command line of its training, where it is kept
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What a run records."""
+        return {"entry": self.entry} if self.entry else {}
+
+    def remarks(self, where: str | Path) -> list[str]:
+        """Which weights were taken, where there are averaged ones and plain ones."""
+        entries = (self.entry, *self.passed_over)
+        if len({_is_average(entry) for entry in entries}) < 2:
+            return []
+        kinds = [f"{'averaged' if _is_average(entry) else 'plain'} weights ({entry})" for entry in entries]
+        switch = "--no-use-ema" if _is_average(self.entry) else "--use-ema"
+        others = "; ".join(kinds[1:])
+        return [f"{Path(where).name}: the {kinds[0]} were taken, it also holds {others}. {switch} takes the others."]
+
+
+def read_weights(path: str | Path, use_ema: bool = True) -> Checkpoint:
+    """The weights in a safetensors or .pth file; averaged ones where there are both, unless `use_ema` is False.
 
     A .pth file is unpickled with `weights_only=True`; of all classes only `argparse.Namespace` (which DeiT-style files
     carry beside their weights) is let in.
@@ -50,10 +76,23 @@ def read_weights(path: str | Path, use_ema: bool = True) -> tuple[dict[str, Tens
             raise WeightsError(_refusal(path, str(error))) from None  # torch's own words advise to run its code
         except Exception as error:  # a damaged file fails anywhere in torch's reader
             raise WeightsError(f"{path} cannot be read as a checkpoint ({_first_line(error)}).") from error
-    state, entry = _find_state(content, use_ema)
+    if not isinstance(content, Mapping):
+        raise WeightsError(f"Expected a state dict, found {type(content).__name__}.")
+    entries = [e for e in _ENTRIES if _has_weights(content.get(e))]
+    chosen = [e for e in entries if use_ema or not _is_average(e)]
+    state = _strip(_tensors(content[chosen[0]] if chosen else content))
+    if not state and entries:
+        raise WeightsError(f"{path} holds averaged weights only ({', '.join(entries)}): leave out --no-use-ema.")
     if not state:
         raise WeightsError(f"{path} holds no tensors: expected a state dict.")
-    return _strip(state), entry
+    entry = chosen[0] if chosen else ""
+    arguments = content.get("args")
+    return Checkpoint(
+        state,
+        entry,
+        [e for e in entries if e != entry],
+        vars(arguments) if isinstance(arguments, argparse.Namespace) else {},
+    )
 
 
 def _refusal(path: Path, reason: str) -> str:
@@ -72,16 +111,12 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-def _find_state(content: Any, use_ema: bool) -> tuple[dict[str, Tensor], str]:
-    if not isinstance(content, Mapping):
-        raise WeightsError(f"Expected a state dict, found {type(content).__name__}.")
-    for entry in _ENTRIES:
-        inner = content.get(entry)
-        if isinstance(inner, Mapping) and any(isinstance(v, Tensor) and v.ndim for v in inner.values()):
-            if "ema" in entry and not use_ema:
-                continue
-            return _tensors(inner), entry
-    return _tensors(content), ""
+def _has_weights(content: Any) -> bool:
+    return isinstance(content, Mapping) and any(isinstance(v, Tensor) and v.ndim for v in content.values())
+
+
+def _is_average(entry: str) -> bool:
+    return "ema" in entry
 
 
 def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:

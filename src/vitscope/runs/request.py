@@ -49,6 +49,7 @@ class AnalyzeOptions:
 
     models: tuple[str, ...] = ()  # timm names, with or without tag, or folders of `vitscope train`
     weights: tuple[str, ...] = ()  # one per model: a .safetensors or .pth file, or 'random'; nothing given: timm's own
+    use_ema: bool = True  # averaged weights, where a file has plain ones, too; a run says which were taken
     model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model, e.g. img_size=384
     attention: str | None = None  # convert to another attention first, e.g. 'rpc:layers=0,iterations=4'
     device: str = "cpu"  # cpu, cuda (under torchrun: one GPU per process), cuda:1, mps
@@ -172,7 +173,7 @@ class AnalyzeOptions:
 
         self._check_models_given()
         weights = self.weights or (None,) * len(self.models)
-        settings = {"seed": self.seed, "attention": self.attention, **self.model_options}
+        settings = {"seed": self.seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
         return [
             open_model(name, file, device=local_device(self.device), **settings)
             for name, file in zip(self.models, weights)
@@ -235,6 +236,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
     return {
         "models": [model.get("run_path") or model["name"]],
         "weights": [weights] if weights else [],
+        "use_ema": "ema" in model.get("entry", "ema"),  # a file without averaged weights has one answer
         "model_options": {} if "run_path" in model else model.get("options", {}),
         "attention": None if "run_path" in model else _attention_text(model.get("attention", [])),
         "data": place_of(data["source"], directory),

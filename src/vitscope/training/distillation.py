@@ -21,7 +21,7 @@ def open_teacher(options: TrainOptions, student: Model, device: torch.device) ->
         return None
     from vitscope.models import open_model
 
-    model = open_model(options.teacher, options.teacher_weights, device=device)
+    model = open_model(options.teacher, options.teacher_weights, device=device, use_ema=options.use_ema)
     if model.num_classes != student.num_classes:
         raise VitscopeError(
             f"The teacher {options.teacher} knows {model.num_classes:,} classes, the student {student.num_classes:,}: "

@@ -218,7 +218,14 @@ def _open_run(
             return False
         fitted = [f"The weights of {options.weights} were fitted: {c}." for c in model.source.get("fitted", [])]
         masks = [doubtful_masks(d, decoding=options.mask_decoding) for d in probes.data.values() if d.has_masks]
-        for remark in [*fitted, *data.train.warnings, *data.test.warnings, *masks, what_is_lost(model, data.train)]:
+        for remark in [
+            *model.notes,
+            *fitted,
+            *data.train.warnings,
+            *data.test.warnings,
+            *masks,
+            what_is_lost(model, data.train),
+        ]:
             if remark:
                 run.log_warning(remark)
         return True

@@ -56,6 +56,7 @@ class TrainOptions:
     model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model: img_size, drop_path_rate
     in_chans: int | None = None  # 1 for grey pictures, 3 for coloured ones; None: as the model has it
     weights: str | Path | None = None  # where to start: a file, a run folder, or 'pretrained' (timm's own)
+    use_ema: bool = True  # averaged weights, where the file of `weights` or `teacher_weights` has plain ones, too
     preprocess: Literal["whole", "model"] = "whole"  # whole pictures around grey, or the crop and mean/std of the model
     attention: str = ""  # another attention in chosen blocks, e.g. 'rpc:layers=0'; empty leaves the model as it is
     label: str = ""  # what reports call it; the model's name if empty
@@ -164,6 +165,8 @@ class TrainOptions:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NOT_SAVED}
         if self.mask_decoding is None:  # as absent as in older runs, which are then still the same
             del values["mask_decoding"]
+        if self.use_ema:
+            del values["use_ema"]
         return {k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v for k, v in values.items()}
 
     @classmethod

@@ -92,7 +92,8 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
         grey = (0.5,) * recipe.input_size[0]
         recipe = replace(recipe, mean=grey, std=grey, crop_pct=1.0, crop_mode="center", source="trained with vitscope")
     source = {**model.source, "options": settings}
-    return Model(model.module, options.label or options.model, recipe, source, classes=data.classes)
+    notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
+    return Model(model.module, options.label or options.model, recipe, source, notes, data.classes)
 
 
 def what_is_lost(model: Model, data: ImageData) -> str | None:

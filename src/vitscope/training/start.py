@@ -32,7 +32,7 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequ
     Weights with softmax attention are put in before the model is converted to `options.attention`, which takes over
     their projections; weights that were trained with that attention are put in afterwards.
     """
-    state, origin, preprocess, learned = _read(options)
+    state, origin, preprocess, learned, remarks = _read(options)
     state, moved = _in_order(state, learned, list(classes))
     build = partial(open_model, options.model, "random", seed=options.seed, **settings)
     model = build()
@@ -57,7 +57,7 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequ
     if options.attention:
         source["attention"] = describe_attention(model.module)
     recipe = model.preprocess if preprocess is None else _for_size(preprocess, model.preprocess.input_size)
-    return Model(model.module, options.model, recipe, source)
+    return Model(model.module, options.model, recipe, source, remarks)
 
 
 def _for_size(recipe: Preprocess, size: tuple[int, int, int]) -> Preprocess:
@@ -68,18 +68,21 @@ def _for_size(recipe: Preprocess, size: tuple[int, int, int]) -> Preprocess:
     return replace(recipe, input_size=size, mean=mean, std=std)
 
 
-def _read(options: TrainOptions) -> tuple[dict[str, Tensor], dict[str, Any], Preprocess | None, list[str] | None]:
-    """Weights, what a run records of them, their preprocessing, and the classes that they learned, where known."""
+def _read(
+    options: TrainOptions,
+) -> tuple[dict[str, Tensor], dict[str, Any], Preprocess | None, list[str] | None, list[str]]:
+    """Weights, what a run records of them, their preprocessing and classes where known, and remarks."""
     path = Path(str(options.weights))
     if str(options.weights) == "pretrained":
         model = open_model(options.model)
-        return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess, None
+        return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess, None, []
     if is_trained(path):
-        model = open_model(path)
+        model = open_model(path, use_ema=options.use_ema)
         source = {key: model.source[key] for key in ("run", "weights", "sha256")}
-        return model.module.state_dict(), source, model.preprocess, model.classes
-    state, entry = read_weights(path)
-    return state, {"weights": path.name, "sha256": sha256(path), **({"entry": entry} if entry else {})}, None, None
+        return model.module.state_dict(), source, model.preprocess, model.classes, model.notes
+    file = read_weights(path, options.use_ema)
+    origin = {"weights": path.name, "sha256": sha256(path), **file.origin}
+    return file.state, origin, None, None, file.remarks(path)
 
 
 def _in_order(
