@@ -129,3 +129,12 @@ def test_open_saved_says_when_nothing_was_saved(model, digits, tmp_path):
     run = analyze(model, digits, ["accuracy"], tmp_path / "run", progress=False, report=False)
     with pytest.raises(RunError, match="no saved activations"):
         open_saved(run)
+
+
+def test_a_damaged_list_of_points_is_named(model, digits, tmp_path):
+    run = save(model, digits, tmp_path / "run", points=[RESIDUAL])
+    file = tmp_path / "run" / "activations" / "points.json"
+    for content in ("[]", "{", f'{{"{RESIDUAL}": 3}}', f'{{"{RESIDUAL}": {{"shape": "wide"}}}}'):
+        file.write_text(content)
+        with pytest.raises(RunError, match=rf"{file} .*--overwrite"):
+            open_saved(run)

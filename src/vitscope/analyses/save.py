@@ -24,6 +24,7 @@ from vitscope.analyses.shards import ShardWriter, cut_shards
 from vitscope.errors import NumericalError, RunError, UnsupportedModelError, VitscopeError
 from vitscope.report.numbers import memory
 from vitscope.runs.files import atomic_write
+from vitscope.runs.shape import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,7 +225,5 @@ def open_saved(run: Any) -> dict[str, SavedPoint]:
 
 
 def read_points(folder: Path) -> dict[str, Any]:
-    try:
-        return json.loads((folder / "points.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+    shape = {str: {"shape": [int], "rows_per_shard": int, "dtype": str}}
+    return read_json(folder / "points.json", shape, "Make the run again with --overwrite.")
