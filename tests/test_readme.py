@@ -60,7 +60,7 @@ def test_the_commands_are_understood(words, monkeypatch):
 
     monkeypatch.setattr("vitscope.runs.AnalyzeOptions.run", stop)
     monkeypatch.setattr("vitscope.runs.AnalyzeOptions.check", stop)  # where an attack begins
-    monkeypatch.setattr("vitscope.report.build_report", stop)
+    monkeypatch.setattr("vitscope.report.page.draw_report", stop)
     monkeypatch.setattr("vitscope.models.iter_models", stop)
     with pytest.raises(Reached):
         run(words)

@@ -61,10 +61,11 @@ def test_told_to_stop_a_sweep_ends_its_runs(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(execution, "FAREWELL", 0.5)  # it hears no SIGTERM
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("the sweep does not listen to SIGTERM"))
     seen: list[psutil.Process] = []
+    others = {child.pid for child in psutil.Process().children(recursive=True)}  # of earlier tests
 
     def stop() -> None:
         while not any("submitit.core._submit" in " ".join(child.cmdline()) for child in seen):
-            seen[:] = psutil.Process().children(recursive=True)
+            seen[:] = [child for child in psutil.Process().children(recursive=True) if child.pid not in others]
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGTERM)
 
