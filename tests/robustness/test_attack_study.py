@@ -12,8 +12,9 @@ from vitscope.data import load_data
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness import perturb
 from vitscope.robustness.attack_study import AttackStudy, change, make_attacks, shares
+from vitscope.robustness.attacks import Task, create_attack
 from vitscope.robustness.target import Target, attacking
-from vitscope.robustness.threat import Threat, pixels_of
+from vitscope.robustness.threat import Threat, make_threat, pixels_of
 
 QUIET = {"progress": False, "report": False}
 EPS = ["8/255", "16/255", "24/255"]
@@ -48,6 +49,38 @@ def test_the_table_says_what_plain_calls_of_the_attack_say(model, data, tmp_path
     assert found["mean_size"].tolist() == pytest.approx([8 / 255, 16 / 255, 24 / 255], rel=1e-4)
     assert run.summary["attack.fgsm@8/255"]["value"] == found["accuracy"].iloc[0]
     assert "pixels in [0, 1], true labels" in run.summary["attack.fgsm@8/255"]["note"]
+
+
+@pytest.mark.parametrize("protocol", ["pixels", "published"])
+def test_top_5_under_attack_counts_pictures_whose_class_is_among_the_first_five(protocol, model, data, tmp_path):
+    run = vitscope.attack(model, data, ["fgsm"], ["0", *EPS], tmp_path / "run", protocol=protocol, **QUIET)
+    threat = make_threat([*EPS], protocol=protocol)
+    (batch,) = data.batches(model.preprocess, 64)
+    with attacking(model):
+        target = Target(model, threat)
+        images = batch.images if protocol == "published" else pixels_of(batch.images, model.preprocess)
+        clean = target(images)
+        labels = clean.argmax(1) if protocol == "published" else batch.labels
+        counted = torch.ones(64, dtype=torch.bool) if protocol == "published" else clean.argmax(1) == batch.labels
+        expected = [int((clean.topk(5).indices == batch.labels[:, None]).any(1)[counted].sum())]
+        for eps in threat.epsilons:
+            found = create_attack("fgsm").perturb(target, Task(images, labels, batch.indices, threat), eps.value)
+            among = (target(found).topk(5).indices == batch.labels[:, None]).any(1)
+            expected.append(int(among[counted].sum()))
+    table = run.table("attack")
+    assert (table["top5"] * 64 / 100).round().tolist() == pytest.approx(expected, abs=1)
+    assert (table["top5"] >= table["accuracy"]).all()
+    assert table["top5"].iloc[-1] > table["accuracy"].iloc[-1]
+    assert run.summary["attack.fgsm_top5@8/255"]["value"] == table["top5"].iloc[1]
+
+
+def test_with_five_classes_there_is_no_top_5():
+    few = vitscope.open_model("test_vit", "random", img_size=32, depth=1, num_classes=5)
+    study = AttackStudy(["fgsm"], "8/255")
+    study.start(few)
+    study.sums["n"] += 1
+    assert "top5" not in study.tables()["attack"]
+    assert not any("top5" in name for name in study.summary())
 
 
 def test_properties_that_hold_for_every_model(model, data, tmp_path):
@@ -86,6 +119,7 @@ def test_cumulative_mode_agrees_and_attacks_fewer(model, data, tmp_path):
     one, two = full.table("attack"), quick.table("attack")
     assert two["accuracy_cumulative"].tolist() == pytest.approx(one["accuracy_cumulative"].tolist(), abs=100 / 64)
     assert two["accuracy"].isna().all()
+    assert two["top5"].isna().all()
     assert two["attacked"].iloc[-1] < one["attacked"].iloc[-1]
 
 
@@ -113,9 +147,6 @@ def test_the_published_protocol_says_so_in_every_row_and_differs(model, data, tm
 
 def test_published_fgsm_is_one_step_along_the_sign_in_normalised_space(model, data):
     """Against plain autograd: x + eps sign d loss(x, own answer) / dx, not clipped."""
-    from vitscope.robustness.attacks import Task, create_attack
-    from vitscope.robustness.threat import make_threat
-
     (batch,) = data.batches(model.preprocess, 64)
     x = batch.images.clone().requires_grad_()
     logits = model.module(x)

@@ -32,10 +32,10 @@ class Staircase(torch.nn.Module):
         super().__init__()
         self.thresholds = torch.tensor(thresholds)
 
-    def predict(self, images: Tensor) -> Tensor:
+    def answer(self, images: Tensor) -> Tensor:
         number = images[:, 0, 0, 0].mul(10).floor().long()  # the first digit after the point is the image's number
         rise = images.mean((1, 2, 3)) - number / 10
-        return (rise > self.thresholds[number]).long()
+        return torch.nn.functional.one_hot((rise > self.thresholds[number]).long(), 2).double()
 
 
 def staircase(eps="0.01,0.02,0.03", protocol="pixels", **how):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.analyses.accuracy import true_rank
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.class_space.identifiability import Identifiability
 from vitscope.analyses.intervals import paired, wilson
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 Attacks = Sequence["str | Attack"] | Mapping[str, Mapping[str, Any]]
-COUNTS = ("right", "surviving", "attacked")
+COUNTS = ("right", "top5", "surviving", "attacked")
+ENOUGH = 6  # classes: with five of them everybody is among the first five
 LENS = "lens."  # of the lens's sums among ours
 CLEAN, NONE = "clean", "none"  # smallest epsilon of an image that is wrong anyway, and of one that nothing fooled
 
@@ -53,7 +55,7 @@ class AttackStudy(Analysis):
     default = False  # asked for by name: a PGD of 20 steps costs some fifty forward passes
     uses_labels = True
     optional = (
-        *(f"{c}{end}" for c in ("accuracy", "change", *MARGINS) for end in ("", "_low", "_high")),
+        *(f"{c}{end}" for c in ("accuracy", "top5", "change", *MARGINS) for end in ("", "_low", "_high")),
         *Identifiability.optional,  # the lens: one image that was right has no interval
     )
 
@@ -138,7 +140,8 @@ class AttackStudy(Analysis):
         rows = (batch.labels >= 0).nonzero().flatten()
         if not len(rows):
             return
-        truth, clean = batch.labels[rows], batch.logits.argmax(1).cpu()[rows]
+        truth, logits = batch.labels[rows], batch.logits.cpu()[rows]
+        clean, five = logits.argmax(1), true_rank(logits, truth) <= 5
         images = batch.images[rows].to(self.model.device)
         wrong = clean != truth  # these may be won where answers are attacked
         if self.threat.space == "pixels":
@@ -153,7 +156,8 @@ class AttackStudy(Analysis):
             if self._lens is not None:
                 self._lens.look_at_clean(task, truth, clean)
             for number, attack in enumerate(self._attacks):
-                done = sweep(self.target, task, attack, truth, clean, cumulative=self.cumulative, watch=watch)
+                how: dict[str, Any] = {"five": five, "cumulative": self.cumulative, "watch": watch}
+                done = sweep(self.target, task, attack, truth, clean, **how)
                 self._count(number, done, wrong)
                 self._emit(attack.name, done, batch, rows, truth, clean)
                 self._show(attack.name, done, task, truth, clean)
@@ -214,11 +218,13 @@ class AttackStudy(Analysis):
         rows: list[dict[str, object]] = []
         for a, attack in enumerate(self._attacks):
             for e, eps in enumerate(self.threat.epsilons):
-                right, surviving, attacked = (int(self.sums[key][a, e]) for key in COUNTS)
+                right, top5, surviving, attacked = (int(self.sums[key][a, e]) for key in COUNTS)
                 row: dict[str, object] = {"attack": attack.name, "norm": self.norm, "eps": eps.text}
                 row |= {"epsilon": eps.value, "epsilon_pixels": eps.value * self._pixel_scale()}
                 row |= shares("clean", clean, n)
                 row |= shares("accuracy", None if self.cumulative else right, n)
+                if self.model.num_classes >= ENOUGH:
+                    row |= shares("top5", None if self.cumulative else top5, n)
                 row |= change(None if self.cumulative else right, clean, n, int(self.sums["won"][a, e]))
                 row |= shares("accuracy_cumulative", surviving, n)
                 row["mean_size"] = float(self.sums["size"][a, e]) / max(attacked, 1)
@@ -249,6 +255,9 @@ class AttackStudy(Analysis):
             note += f"{row[f'{column}_low']:.3g} to {row[f'{column}_high']:.3g} (Wilson)"
             note += "; cumulative" if self.cumulative else ""
             figures[f"{row['attack']}@{row['eps']}"] = Figure(float(row[column]), "%", n, note)
+            if "top5" in row and not self.cumulative:
+                note = f"true class among the first five; {row['norm']}, {row['options']}; {row['protocol']}"
+                figures[f"{row['attack']}_top5@{row['eps']}"] = Figure(float(row["top5"]), "%", n, note)
         return figures
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vitscope.analyses.accuracy import true_rank
 from vitscope.robustness.norms import sizes
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Sweep:
     predictions: Tensor  # (E, B) int64: answers; where an image was not attacked, the answer to its last version
     attacked: Tensor  # (E, B) bool: was it attacked at this epsilon?
     right: Tensor  # (E, B) bool: is the answer right?
+    top5: Tensor  # (E, B) bool: is the true class among the first five? False where an image was not attacked
     size: Tensor  # (E, B) float64: of the perturbation, in the threat's norm; 0 where it was not attacked
     least: Tensor  # (B, C, H, W): the picture at the smallest epsilon that fooled, else at the largest tried
     watched: Tensor | None  # (B, C, H, W): the pictures at the epsilon that was asked for
@@ -43,21 +45,24 @@ def sweep(
     truth: Tensor,
     clean: Tensor,
     *,
+    five: Tensor | None = None,
     cumulative: bool = False,
     watch: int | None = None,
 ) -> Sweep:
     """Attack a batch at every epsilon of its threat, ascending. `truth`, `clean`: true classes and clean answers (B,).
 
     Images that are wrong without an attack stay so and are not attacked, unless the threat attacks answers instead of
-    labels. cumulative: nor are images that a smaller epsilon has fooled. watch: the epsilon whose pictures are kept.
+    labels. five: who has the true class among the first five without an attack (B,); None: who is right. cumulative:
+    nor are images attacked that a smaller epsilon has fooled. watch: the epsilon whose pictures are kept.
     """
     threat = task.threat
     count, n = len(threat.epsilons), len(task)
     answers = clean.expand(count, n).clone()
-    attacked = torch.zeros(count, n, dtype=torch.bool)
+    attacked, top5 = torch.zeros(count, n, dtype=torch.bool), torch.zeros(count, n, dtype=torch.bool)
     size = torch.zeros(count, n, dtype=torch.float64)
     open_ = clean == truth if threat.labels == "true" else torch.ones_like(clean, dtype=torch.bool)
     unfooled = clean == truth
+    five = unfooled if five is None else five
     current, least = task.images.clone(), task.images.clone()
     watched = None
     nearest: Tensor | None = None  # of an attack that looks for the smallest change
@@ -76,7 +81,12 @@ def sweep(
                 found = attack.perturb(target, rows, eps.value)
             threat.verify(found, rows.images, eps.value, attack.name)
             answers[e] = last if cumulative else clean
-            answers[e, where] = _answers(target, found, rows.images, clean[where])
+            asked = (found != rows.images).flatten(1).any(1)  # a picture that was not changed keeps its answer
+            top5[e, where] = five[where]
+            if asked.any():
+                logits, who = target.answer(found[asked]).cpu(), where[asked.cpu()]
+                answers[e, who] = logits.argmax(1)
+                top5[e, who] = true_rank(logits, truth[who]) <= 5
             attacked[e, where] = True
             size[e, where] = sizes(found - rows.images, threat.norm).cpu()
             current[where] = found
@@ -88,13 +98,4 @@ def sweep(
         last = answers[e]
         if e == watch:
             watched = current.clone()
-    return Sweep(answers, attacked, answers == truth, size, least, watched)
-
-
-def _answers(target: Target, found: Tensor, clean_images: Tensor, clean: Tensor) -> Tensor:
-    """Answers to attacked pictures. A picture that was not changed at all keeps its answer."""
-    changed = (found != clean_images).flatten(1).any(1)
-    answers = clean.clone()
-    if changed.any():
-        answers[changed.cpu()] = target.predict(found[changed]).cpu()
-    return answers
+    return Sweep(answers, attacked, answers == truth, top5, size, least, watched)

@@ -63,7 +63,11 @@ class Target(nn.Module):
             )
 
     def predict(self, images: Tensor) -> Tensor:
-        """The answers (B,) int64. NaN in the logits is an error: argmax would call it an answer."""
+        """The answers (B,) int64."""
+        return self.answer(images).argmax(1)
+
+    def answer(self, images: Tensor) -> Tensor:
+        """Logits (B, K) without gradients. NaN among them is an error: argmax would call it an answer."""
         with torch.no_grad():
             logits = self(images)
         if not logits.isfinite().all():
@@ -71,7 +75,7 @@ class Target(nn.Module):
                 f"{self.model[0].name} answers an attacked picture with NaN or infinity: nobody can say whether it "
                 "was fooled. Run it in float32, or look for an overflow."
             )
-        return logits.argmax(1)
+        return logits
 
     def gradient(self, images: Tensor, labels: Tensor, loss: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
         """(d loss / d images (B, C, H, W), logits (B, K)). Images do not see each other: the sum has each one's own."""
