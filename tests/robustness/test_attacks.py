@@ -24,6 +24,7 @@ QUICK = {
     "apgd-ce": {"steps": 10},
     "square": {"queries": 30},
     "cw": {"steps": 20, "searches": 3},
+    "hopskipjump": {"steps": 1, "queries": 8},
 }
 EPS = {"linf": "32/255", "l2": "2", "l1": "15"}
 VALUES = {"linf": 32 / 255, "l2": 2.0, "l1": 15.0}
@@ -54,6 +55,8 @@ def right(model, pictures) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(("name", "norm"), CASES)
 def test_every_attack_stays_in_the_ball_leaves_no_trace_and_repeats_itself(name, norm, model, right):
     library(name)
+    if name == "hopskipjump":  # one image at a time
+        right = right[0][:2], right[1][:2]
     state, images = torch.get_rng_state(), right[0].clone()
     found = perturb(model, *right, name, EPS[norm], norm=norm, **QUICK.get(name, {}))
     assert float(found.min()) >= 0
@@ -80,6 +83,24 @@ def test_autoattack_is_at_least_as_strong_as_its_first_part(model, right):
     one = perturb(model, images, labels, "apgd-ce", "12/255", steps=100)
     all_ = perturb(model, images, labels, "autoattack", "12/255", parts=("apgd-ce", "fab-t"))
     assert (answers(model, all_) == labels).sum() <= (answers(model, one) == labels).sum()
+
+
+def test_hopskipjump_needs_answers_alone_and_comes_nearer_with_every_step(model, right):
+    library("hopskipjump")
+    images, labels = right[0][:2], right[1][:2]
+    task = Task(images, labels, torch.arange(2), Threat("l2"))
+    lengths = []
+    with attacking(model):
+        target = Target(model, task.threat)
+        target.gradient = None  # whoever asks for one fails
+        for steps in (1, 6):
+            attack = create_attack("hopskipjump", steps=steps, queries=10)
+            found = attack.perturb(target, task, float("inf"))
+            assert (target.predict(found) != labels).all()
+            lengths.append(float(sizes(found - images, "l2").mean()))
+        alone = attack.perturb(target, task.rows(torch.tensor([1])), float("inf"))
+    assert lengths[1] < 0.9 * lengths[0], lengths
+    torch.testing.assert_close(alone[0], found[1])  # whoever else is in its batch
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -42,7 +42,7 @@ class AttackOptions(Words):
     batch_size: int = 32
     """images per pass; a backward pass keeps activations"""
     attacks: Annotated[tuple[str, ...], named("A,B")] = ("fgsm,pgd",)
-    """noise, fgsm, pgd, spsa, sparse-l1; with the extra `attacks` also autoattack, apgd-ce, square, cw"""
+    """noise, fgsm, pgd, spsa, sparse-l1; with the extra `attacks` also autoattack, apgd-ce, square, cw, hopskipjump"""
     eps: Annotated[tuple[str, ...], named("EPS")] = ("1/255..6/255",)
     """budgets of pixels in [0, 1]: 4/255, 1/255,2/255 or 1/255..6/255"""
     norm: Annotated[str, named("NORM")] = "linf"

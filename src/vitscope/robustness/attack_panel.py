@@ -30,6 +30,7 @@ STYLES = {
     "apgd-ce": f.LineStyle(f.ORANGE, "v"),
     "square": f.LineStyle(f.SKY, "P"),
     "cw": f.LineStyle(f.GREEN, "*", "--"),
+    "hopskipjump": f.LineStyle(f.PURPLE, "h", "--"),
 }
 
 
