@@ -50,6 +50,7 @@ def test_flops_of_inference_are_those_of_the_formula(costs):
         "rpc:symmetric=false": softmax + DEPTH * 3 * attention,
         "scaled:form=scalar": softmax + DEPTH * attention,
         "scaled:form=matrix": softmax + DEPTH * attention // 2,
+        "standardised": softmax,
     }
     assert {text: costs[text, "inference"].flops for text in expected} == expected
 

@@ -23,6 +23,7 @@ EVERY = {
     "symmetric": {},
     "rpc": {"lambd": 0.3},
     "scaled": {"alpha": 0.2},
+    "standardised": {},
 }
 
 

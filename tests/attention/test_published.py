@@ -11,7 +11,7 @@ import timm
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from attention_oracles import explicit_rpc, heads_of
+from attention_oracles import explicit_rpc, explicit_softmax, heads_of
 
 from vitscope.attention import describe_attention
 from vitscope.attention.published import load_published
@@ -108,3 +108,56 @@ def test_a_published_checkpoint_opens_by_name_with_its_own_attention(tmp_path):
     assert model.source["attention"] == describe_attention(load_published(plain(), path))
     with pytest.raises(WeightsError, match="Say it: attention='symmetric'"):
         open_model("deit_tiny_patch16_224.fb_in1k", save(tmp_path, published_state()), **options)
+
+
+def reconstruction(folder, **arguments):
+    """A checkpoint of the program that logs the projection error: timm's names and shapes, and its own arguments."""
+    state = published_state(**{"attn.qkv.weight": (72, 24), "attn.qkv.bias": (72,)})
+    return state, save(folder, state, pi_reg=False, pi_reg_coef=0.1, wandb=False, **arguments)
+
+
+TYPED = {k: v for k, v in SMALL.items() if k not in ("num_classes", "num_heads")}
+
+
+def test_a_checkpoint_of_the_reconstruction_does_not_open_as_another_model(tmp_path):
+    _, path = reconstruction(tmp_path)
+    remedy = r"Type: --model-options num_heads=6 --attention standardised \(in Python: num_heads=6, attention='standard"
+    for wrong in ("deit_tiny_patch16_224.fb_in1k", plain()):
+        with pytest.raises(WeightsError, match=r"6 heads and standardised attention; .* 3 heads and softmax attention"):
+            open_model(wrong, path, **(TYPED if isinstance(wrong, str) else {}))
+    with pytest.raises(WeightsError, match=remedy):
+        load_published(plain(), path)
+    with pytest.raises(WeightsError, match="Type: --attention standardised "):
+        open_model("deit_tiny_patch16_224.fb_in1k", path, num_heads=6, **TYPED)
+    with pytest.raises(WeightsError, match="Type: --model-options num_heads=6 "):
+        open_model("deit_tiny_patch16_224.fb_in1k", path, attention="standardised", **TYPED)
+
+
+@torch.no_grad()
+def test_with_what_it_says_to_type_the_answers_are_those_of_the_program(tmp_path):
+    """Oracle: the last block written out with 6 heads and the deviation of a sample."""
+    state, path = reconstruction(tmp_path)
+    name = "deit_tiny_patch16_224.fb_in1k"
+    model = open_model(name, path, num_heads=6, attention="standardised", **TYPED)
+    points = ["blocks.2.hook_resid_pre", "blocks.2.attn.hook_z"]
+    _, cache = model.run_with_cache(torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)), points)
+    x = model.module.blocks[2].norm1(cache[points[0]])
+    qkv = (x @ state["blocks.2.attn.qkv.weight"].T + state["blocks.2.attn.qkv.bias"]).split(24, dim=-1)
+    q, k, v = (heads_of(part, 6) for part in qkv)
+    q, k = ((t - t.mean(-1, keepdim=True)) / t.std(-1, keepdim=True) for t in (q, k))
+    torch.testing.assert_close(cache[points[1]], explicit_softmax(q, k, v), rtol=1e-4, atol=1e-5)
+    assert [entry["name"] for entry in model.source["attention"]] == ["standardised"]
+
+
+def test_what_is_typed_overrules_the_file(tmp_path):
+    _, path = reconstruction(tmp_path)
+    model = open_model("deit_tiny_patch16_224.fb_in1k", path, num_heads=3, attention="softmax", **TYPED)
+    assert model.layout.heads == 3
+
+
+def test_a_checkpoint_that_keeps_its_number_of_heads_is_held_to_it(tmp_path):
+    state = published_state(**{"attn.qkv.weight": (72, 24), "attn.qkv.bias": (72,)})
+    path = save(tmp_path, state, num_heads=4)
+    with pytest.raises(WeightsError, match="Type: --model-options num_heads=4 "):
+        open_model("deit_tiny_patch16_224.fb_in1k", path, **TYPED)
+    assert open_model("deit_tiny_patch16_224.fb_in1k", path, num_heads=4, **TYPED).layout.heads == 4

@@ -20,8 +20,8 @@ CASES = [(name, {}) for name in list_attentions()] + [
 ]
 
 
-def test_the_four_attentions_are_there():
-    assert {"softmax", "symmetric", "rpc", "scaled"} <= set(list_attentions())
+def test_the_five_attentions_are_there():
+    assert {"softmax", "symmetric", "rpc", "scaled", "standardised"} <= set(list_attentions())
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
@@ -63,7 +63,7 @@ def test_a_misspelt_name_or_option_is_answered_with_the_nearest():
 
 def test_building_an_attention_draws_the_random_numbers_of_timms_own():
     """Same seed, same keys and values: comparisons between attentions start from the same weights."""
-    for name in ("softmax", "symmetric", "rpc", "scaled"):
+    for name in ("softmax", "symmetric", "rpc", "scaled", "standardised"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(3)
             reference = timm.layers.Attention(24, 3)

@@ -1,4 +1,4 @@
-"""Attention: softmax, symmetric, RPC and scaled, each first a pure function of q, k, v, then a module for any ViT.
+"""Attention: softmax, symmetric, RPC, scaled, standardised; each a pure function of q, k, v, then a module for any ViT.
 
 `convert(model, "rpc", layers="0", iterations=4)` changes a built model; `vitscope.attention.description` writes down
 what was changed so that a run can be opened again.
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from vitscope.attention.scaled import scaled_attention as scaled_attention
     from vitscope.attention.softmax import SoftmaxAttention as SoftmaxAttention
     from vitscope.attention.softmax import softmax_attention as softmax_attention
+    from vitscope.attention.standardised import StandardisedAttention as StandardisedAttention
+    from vitscope.attention.standardised import standardised_attention as standardised_attention
     from vitscope.attention.symmetric import SymmetricAttention as SymmetricAttention
     from vitscope.attention.symmetric import symmetric_attention as symmetric_attention
 
@@ -39,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy(
         "RPCAttention": "rpc",
         "ScaledAttention": "scaled",
         "SoftmaxAttention": "softmax",
+        "StandardisedAttention": "standardised",
         "SymmetricAttention": "symmetric",
         "attn_layer": "conversion",
         "convert": "conversion",
@@ -54,6 +57,7 @@ __getattr__, __dir__, __all__ = lazy(
         "rpc_attention": "rpc",
         "scaled_attention": "scaled",
         "softmax_attention": "softmax",
+        "standardised_attention": "standardised",
         "symmetric_attention": "symmetric",
     },
 )

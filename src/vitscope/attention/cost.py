@@ -28,6 +28,7 @@ SETTINGS = (
     "rpc:symmetric=false",
     "scaled:form=scalar",
     "scaled:form=matrix",
+    "standardised",
 )
 
 

@@ -2,11 +2,14 @@
 
 They hold the weights under timm's names, a `qkv` of width 2C where queries are keys, a parameter `s` in scaled
 attention, and beside the weights the command line of their training as a pickled `argparse.Namespace`.
+
+The program that logs the projection error (theirs, and that of Sarıtaş & Yıldız, ACL SRW 2025) saves the very names and
+shapes of timm's models, but standardises queries and keys, and its DeiT-Tiny has other heads: its command line tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,9 @@ from torch import Tensor
 
 from vitscope.attention.description import Description, convert_from_description
 from vitscope.errors import WeightsError
+
+_OF_RECONSTRUCTION = "pi_reg"  # an argument of the programs of these studies that no other DeiT-style program has
+_HEADS_THERE = {"deit_tiny_patch16_224": 6}  # where they are not timm's
 
 
 def load_published(module: Any, path: str | Path, attention: Description | None = None, use_ema: bool = True) -> Any:
@@ -28,7 +34,46 @@ def load_published(module: Any, path: str | Path, attention: Description | None 
     description = attention if attention is not None else published_attention(file.state, file.arguments, str(path))
     convert_from_description(module, description)
     load_into(module, file.state, str(path))
+    check_arguments(module, file.state, file.arguments, str(path), () if attention is None else ("attention",))
     return module
+
+
+def check_arguments(
+    module: Any,
+    state: Mapping[str, Tensor],
+    arguments: Mapping[str, Any],
+    where: str,
+    stated: Collection[str] = (),
+) -> None:
+    """Refuse a model of the right shapes that is not the one which the file's command line trained.
+
+    stated: what the user has chosen himself, 'num_heads' or 'attention'; it overrules the file.
+    """
+    heads, standardised = arguments.get("num_heads"), False
+    if _OF_RECONSTRUCTION in arguments and is_softmax(state):
+        heads, standardised = _HEADS_THERE.get(str(arguments.get("model")), heads), True
+    own, found, wanted, words, python = module.blocks[0].attn.num_heads, [], [], [], []
+    if isinstance(heads, int) and heads != own and "num_heads" not in stated:
+        found, wanted = [f"{own} heads"], [f"{heads} heads"]
+        words, python = [f"--model-options num_heads={heads}"], [f"num_heads={heads}"]
+    names = {getattr(block.attn, "name", "softmax") for block in module.blocks}
+    if standardised and names != {"standardised"} and "attention" not in stated:
+        found.append(f"{' and '.join(sorted(names))} attention")
+        wanted.append("standardised attention")
+        words.append("--attention standardised")
+        python.append("attention='standardised'")
+    if wanted:
+        raise WeightsError(
+            f"The command line in {where} trained a model with {' and '.join(wanted)}; the one that was opened has "
+            f"{' and '.join(found)}. The shapes are the same, the answers are not. Type: {' '.join(words)} "
+            f"(in Python: {', '.join(python)})."
+        )
+
+
+def is_softmax(state: Mapping[str, Tensor]) -> bool:
+    """Has it queries, keys and values, and no parameter beside them?"""
+    weight = state.get("blocks.0.attn.qkv.weight")
+    return weight is not None and weight.shape[0] == 3 * weight.shape[1] and "blocks.0.attn.s" not in state
 
 
 def published_attention(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ def _from_name(
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
         _converted(module, attention)
         load_into(module, state, str(weights))
+        stated = [*options, *(["attention"] if attention is not None else [])]
+        _check_arguments(module, file, weights, stated)
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
         source["path"] = str(Path(weights).absolute())
     if attention is not None:
@@ -132,6 +135,7 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
         file = read_weights(weights, use_ema)
         notes += file.remarks(weights)
         load_into(module, file.state, str(weights))
+        _check_arguments(module, file, weights)
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
     if not configuration:
         notes.append("This module carries no timm pretrained_cfg: ImageNet mean/std are assumed for preprocessing.")
@@ -239,6 +243,13 @@ def _own_attention(file: Checkpoint, weights: str | Path) -> Any:
     from vitscope.attention.published import published_attention
 
     return published_attention(file.state, file.arguments, str(weights)) or None
+
+
+def _check_arguments(module: Any, file: Checkpoint, weights: str | Path, stated: Collection[str] = ()) -> None:
+    if file.arguments:
+        from vitscope.attention.published import check_arguments
+
+        check_arguments(module, file.state, file.arguments, str(weights), stated)
 
 
 def _converted(module: Any, attention: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.attention import convert_from_description, describe_attention
+from vitscope.attention.published import check_arguments
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
 from vitscope.models.naming import is_trained
@@ -32,8 +33,8 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequ
     Weights with softmax attention are put in before the model is converted to `options.attention`, which takes over
     their projections; weights that were trained with that attention are put in afterwards.
     """
-    state, origin, preprocess, learned, remarks = _read(options)
-    state, moved = _in_order(state, learned, list(classes))
+    start = _read(options)
+    state, moved = _in_order(start.state, start.classes, list(classes))
     build = partial(open_model, options.model, "random", seed=options.seed, **settings)
     model = build()
     check_types(model.module.state_dict(), state, str(options.weights))  # before anything is resampled
@@ -50,14 +51,16 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequ
         fitted, changes = fit(state, model.module)
         load_into(model.module, fitted, str(options.weights))
     check_finite(model.module, str(options.weights))
+    stated = [*settings, *(["attention"] if options.attention else [])]
+    check_arguments(model.module, start.state, start.arguments, str(options.weights), stated)
     if options.evaluate and changes:
         raise WeightsError(f"{options.weights} cannot be evaluated as it is on {options.data}: {'; '.join(changes)}.")
     changes += moved
-    source = {"name": options.model, **origin, **({"fitted": changes} if changes else {})}
+    source = {"name": options.model, **start.origin, **({"fitted": changes} if changes else {})}
     if options.attention:
         source["attention"] = describe_attention(model.module)
-    recipe = model.preprocess if preprocess is None else _for_size(preprocess, model.preprocess.input_size)
-    return Model(model.module, options.model, recipe, source, remarks)
+    recipe, size = start.preprocess or model.preprocess, model.preprocess.input_size
+    return Model(model.module, options.model, _for_size(recipe, size), source, start.remarks)
 
 
 def _for_size(recipe: Preprocess, size: tuple[int, int, int]) -> Preprocess:
@@ -68,21 +71,30 @@ def _for_size(recipe: Preprocess, size: tuple[int, int, int]) -> Preprocess:
     return replace(recipe, input_size=size, mean=mean, std=std)
 
 
-def _read(
-    options: TrainOptions,
-) -> tuple[dict[str, Tensor], dict[str, Any], Preprocess | None, list[str] | None, list[str]]:
-    """Weights, what a run records of them, their preprocessing and classes where known, and remarks."""
+@dataclass(frozen=True)
+class _Start:
+    """Given weights, and what is known of them."""
+
+    state: dict[str, Tensor]
+    origin: dict[str, Any]  # what a run records
+    preprocess: Preprocess | None = None
+    classes: list[str] | None = None  # those that they learned
+    remarks: Sequence[str] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the training
+
+
+def _read(options: TrainOptions) -> _Start:
     path = Path(str(options.weights))
     if str(options.weights) == "pretrained":
         model = open_model(options.model)
-        return model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess, None, []
+        return _Start(model.module.state_dict(), {"weights": "timm pretrained"}, model.preprocess)
     if is_trained(path):
         model = open_model(path, use_ema=options.use_ema)
         source = {key: model.source[key] for key in ("run", "weights", "sha256")}
-        return model.module.state_dict(), source, model.preprocess, model.classes, model.notes
+        return _Start(model.module.state_dict(), source, model.preprocess, model.classes, model.notes)
     file = read_weights(path, options.use_ema)
     origin = {"weights": path.name, "sha256": sha256(path), **file.origin}
-    return file.state, origin, None, None, file.remarks(path)
+    return _Start(file.state, origin, remarks=file.remarks(path), arguments=file.arguments)
 
 
 def _in_order(
