@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitscope.analyses import analyze, list_analyses
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError
 from vitscope.models import describe, open_model
 from vitscope.models.small import small
 
@@ -117,3 +117,67 @@ def test_every_analysis_looks_into_it(tmp_path: Path, monkeypatch: pytest.Monkey
     run = analyze(model, data, options, tmp_path / "run", progress=False, report=False)
     assert run.status == "finished"
     assert len(list(run.tables_dir.glob("*.csv"))) >= len(options)
+
+
+class StudysLayer(torch.nn.Module):
+    """A layer with the names of the study's code, on PyTorch's own attention: x = norm(x + branch)."""
+
+    def __init__(self, width, heads, hidden):
+        super().__init__()
+        self.attn = torch.nn.Module()
+        self.attn.attn = torch.nn.MultiheadAttention(width, heads)
+        self.norm1, self.norm2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        parts = torch.nn.Linear(width, hidden), torch.nn.GELU(), torch.nn.Linear(hidden, width)
+        self.mlp = torch.nn.Sequential(*parts, torch.nn.Dropout(0.2))
+
+    def forward(self, x):  # (B, N, C)
+        turned = x.transpose(0, 1)
+        x = self.norm1(x + self.attn.attn(turned, turned, turned)[0].transpose(0, 1))
+        return self.norm2(x + self.mlp(x))
+
+
+class StudysModel(torch.nn.Module):
+    def __init__(self, width=16, heads=8, hidden=24, depth=3, channels=1, patch=4, size=12, classes=5):
+        super().__init__()
+        self.patch_embedding = torch.nn.Module()
+        self.patch_embedding.proj = torch.nn.Conv2d(channels, width, patch, patch)
+        self.cls_token = torch.nn.Parameter(torch.randn(1, 1, width))
+        self.pos_embed = torch.nn.Parameter(torch.randn(1, (size // patch) ** 2 + 1, width))
+        self.encoder_layers = torch.nn.ModuleList(StudysLayer(width, heads, hidden) for _ in range(depth))
+        self.mlp_head = torch.nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.patch_embedding.proj(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1) + self.pos_embed
+        for layer in self.encoder_layers:
+            x = layer(x)
+        return self.mlp_head(x[:, 0])
+
+
+@pytest.fixture
+def studys():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return StudysModel().eval()
+
+
+@torch.no_grad()
+def test_the_studys_own_checkpoint_opens_and_answers_as_its_model(tmp_path, studys):
+    torch.save(studys.state_dict(), tmp_path / "study.pth")
+    model = open_model("small", tmp_path / "study.pth")
+    images = torch.randn(4, 1, 12, 12, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(model(images), studys(images), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(model.module.double()(images.double()), studys.double()(images.double()))
+    assert "norms add 1e-5" in model.notes[-1]
+    assert model.source["options"] == {}  # the sizes come from the file
+
+
+def test_a_pickled_model_is_refused_with_the_way_to_its_weights(tmp_path, studys):
+    """The two lines are typed as they stand, and what they write opens."""
+    torch.save(studys, tmp_path / "model_vit.pt")
+    with pytest.raises(WeightsError, match="you trust whoever made it") as refusal:
+        open_model("small", tmp_path / "model_vit.pt")
+    lines = [line.strip() for line in str(refusal.value).splitlines() if line.startswith("  ")]
+    exec("\n".join(lines), {})
+    exported = str(refusal.value).rpartition("and then open ")[2].rstrip(".")
+    assert open_model("small", exported).num_classes == 5

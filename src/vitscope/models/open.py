@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
+from vitscope.models import separation
 from vitscope.models.creation import OWN, create, create_pretrained
 from vitscope.models.families import check_model
 from vitscope.models.layout import input_size
@@ -94,7 +95,11 @@ def _from_name(
         source["weights"] = f"random, seed {seed}"
     else:
         file = read_weights(weights, use_ema)
-        state = file.state
+        state, of_study = file.state, name == "small" and separation.is_of_the_study(file.state)
+        if of_study:
+            state = separation.under_our_names(state)
+            options = {**separation.sizes(state), **options}
+            notes.append(f"{Path(weights).name} has the names of the separation study: norms add 1e-5, as there.")
         notes += file.remarks(weights)
         classes = count_classes(state, str(weights))
         if "num_classes" in options and classes not in (None, options["num_classes"]):
@@ -106,6 +111,8 @@ def _from_name(
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
         _converted(module, attention)
         load_into(module, state, str(weights))
+        if of_study:
+            separation.take_over_norms(module)
         stated = [*options, *(["attention"] if attention is not None else [])]
         _check_arguments(module, file, weights, stated)
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}

@@ -100,10 +100,18 @@ def _refusal(path: Path, reason: str) -> str:
     found = re.search(r"(?:GLOBAL|class|type|function) ([\w.]+\.\w+)", reason)
     if found is None:
         return f"{path} is damaged, or not a checkpoint: expected a state dict saved by torch.save, or safetensors."
-    return (
+    refusal = (
         f"{path} holds more than weights: {found[1]}. A checkpoint may carry tensors, plain values and an "
         "argparse.Namespace; anything else could run code and is refused. Re-save its state dict alone, best as "
         "safetensors."
+    )
+    if not found[1].rpartition(".")[2][0].isupper():  # a function: no way on is offered to what calls one
+        return refusal
+    exported = str(path.with_name(f"{path.stem}-weights.pth"))
+    return (
+        f"{refusal} If it is a whole model, and you trust whoever made it, type in Python, where its own code can be "
+        f"imported (this runs what the file says):\n  import torch\n  torch.save(torch.load({str(path)!r}, "
+        f"map_location='cpu', weights_only=False).state_dict(), {exported!r})\nand then open {exported}."
     )
 
 
