@@ -58,6 +58,11 @@ def test_the_entry_of_a_checkpoint_that_was_read_is_read_again(entry, use_ema):
     assert AnalyzeOptions.from_config({**CONFIG, "model": model}).use_ema is use_ema
 
 
+@pytest.mark.parametrize(("source", "words"), [("a tag", None), ("--preprocess squash,std=1", "squash,std=1")])
+def test_the_preprocessing_that_was_asked_for_is_asked_for_again(source, words):
+    assert AnalyzeOptions.from_config({**CONFIG, "preprocess": {"source": source}}).preprocess == words
+
+
 def test_random_weights_and_another_attention_are_kept():
     attention = [{"name": "rpc", "layers": "0,2", "lambda": 4.0}, {"name": "symmetric", "layers": "1"}]
     model = {"name": "m", "options": {}, "weights": "random, seed 3", "attention": attention}

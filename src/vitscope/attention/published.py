@@ -52,6 +52,8 @@ def check_arguments(
     heads, standardised = arguments.get("num_heads"), False
     if _OF_RECONSTRUCTION in arguments and is_softmax(state):
         heads, standardised = _HEADS_THERE.get(str(arguments.get("model")), heads), True
+    if heads is None and not standardised:
+        return
     own, found, wanted, words, python = module.blocks[0].attn.num_heads, [], [], [], []
     if isinstance(heads, int) and heads != own and "num_heads" not in stated:
         found, wanted = [f"{own} heads"], [f"{heads} heads"]

@@ -52,6 +52,9 @@ class AnalyzeOptions:
     use_ema: bool = True  # averaged weights, where a file has plain ones, too; a run says which were taken
     model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model, e.g. img_size=384
     attention: str | None = None  # convert to another attention first, e.g. 'rpc:layers=0,iterations=4'
+    preprocess: str | None = (
+        None  # not the model's own: a study's (reproduction), or squash,mean=0.5; see docs/models.md
+    )
     device: str = "cpu"  # cpu, cuda (under torchrun: one GPU per process), cuda:1, mps
 
     data: str = ""  # a data set's name, a folder, or package.module:function
@@ -114,10 +117,13 @@ class AnalyzeOptions:
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.registry import check_place
         from vitscope.models.naming import check_model_name, check_weights_file
+        from vitscope.models.preprocess_words import check_words
 
         saving = ("save",) if self.save else ()
         check_names(None if self.only is None else (*self.only, *saving), self.set)
         check_attentions(self.attention)
+        if self.preprocess is not None:
+            check_words(self.preprocess)
         if self.mask_decoding is not None:
             find_decoding(self.mask_decoding)
         if self.needs_data:
@@ -170,14 +176,19 @@ class AnalyzeOptions:
         """The models that are meant, each with its weights."""
         from vitscope.analyses.ranks import local_device
         from vitscope.models import open_model
+        from vitscope.models.preprocess_words import preprocess_in_words
 
         self._check_models_given()
         weights = self.weights or (None,) * len(self.models)
         settings = {"seed": self.seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
-        return [
+        models = [
             open_model(name, file, device=local_device(self.device), **settings)
             for name, file in zip(self.models, weights)
         ]
+        if self.preprocess is not None:
+            for model in models:
+                model.preprocess = preprocess_in_words(model.preprocess, self.preprocess)
+        return models
 
     def analyses(self) -> Wanted | None:
         """{name: options}, or None for the default analyses with their default options."""
@@ -230,6 +241,8 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
             f"The model was edited ({', '.join(config['edits'])}) by functions that a configuration cannot hold: make "
             "this run again in Python, inside `model.edits(...)`."
         )
+    from vitscope.models.preprocess_words import words_of
+
     model, data = config["model"], config["data"]
     analyses = config["analyses"]
     weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
@@ -239,6 +252,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "use_ema": "ema" in model.get("entry", "ema"),  # a file without averaged weights has one answer
         "model_options": {} if "run_path" in model else model.get("options", {}),
         "attention": None if "run_path" in model else _attention_text(model.get("attention", [])),
+        "preprocess": words_of(str((config.get("preprocess") or {}).get("source", ""))),
         "data": place_of(data["source"], directory),
         "split": data["split"],
         "root": place_of(data["root"], directory),
