@@ -37,7 +37,7 @@ def test_scale_and_shift_of_queries_and_keys_do_not_count():
 def test_a_hidden_key_is_not_seen():
     seen = torch.arange(7) != 3
     without = standardised_attention(Q, K[:, :, seen], V[:, :, seen])
-    torch.testing.assert_close(standardised_attention(Q, K, V, mask=seen), without)
+    torch.testing.assert_close(standardised_attention(Q, K, V, mask=seen.expand(7, 7)), without)
     causal = standardised_attention(Q, K, V, is_causal=True)
     torch.testing.assert_close(
         causal[:, :, :3], standardised_attention(Q, K, V, mask=torch.ones(7, 7).bool().tril())[:, :, :3]

@@ -54,19 +54,17 @@ def check_arguments(
         heads, standardised = _HEADS_THERE.get(str(arguments.get("model")), heads), True
     if heads is None and not standardised:
         return
-    own, found, wanted, words, python = module.blocks[0].attn.num_heads, [], [], [], []
+    own, names = module.blocks[0].attn.num_heads, {getattr(block.attn, "name", "softmax") for block in module.blocks}
+    wrong: list[tuple[str, str, str, str]] = []  # as trained, as opened, what to type, and in Python
     if isinstance(heads, int) and heads != own and "num_heads" not in stated:
-        found, wanted = [f"{own} heads"], [f"{heads} heads"]
-        words, python = [f"--model-options num_heads={heads}"], [f"num_heads={heads}"]
-    names = {getattr(block.attn, "name", "softmax") for block in module.blocks}
+        wrong.append((f"{heads} heads", f"{own} heads", f"--model-options num_heads={heads}", f"num_heads={heads}"))
     if standardised and names != {"standardised"} and "attention" not in stated:
-        found.append(f"{' and '.join(sorted(names))} attention")
-        wanted.append("standardised attention")
-        words.append("--attention standardised")
-        python.append("attention='standardised'")
-    if wanted:
+        opened = f"{' and '.join(sorted(names))} attention"
+        wrong.append(("standardised attention", opened, "--attention standardised", "attention='standardised'"))
+    if wrong:
+        trained, found, words, python = zip(*wrong)
         raise WeightsError(
-            f"The command line in {where} trained a model with {' and '.join(wanted)}; the one that was opened has "
+            f"The command line in {where} trained a model with {' and '.join(trained)}; the one that was opened has "
             f"{' and '.join(found)}. The shapes are the same, the answers are not. Type: {' '.join(words)} "
             f"(in Python: {', '.join(python)})."
         )
