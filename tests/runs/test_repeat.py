@@ -68,6 +68,16 @@ def test_plain_weights_beside_averaged_ones_are_taken_again(tmp_path, pictures):
     assert again.config["weights_digest"] == run.config["weights_digest"]
 
 
+def test_the_preprocessing_that_was_typed_is_repeated(tmp_path, pictures, weights):
+    settings = {"models": ("test_vit",), "weights": (str(weights),), "preprocess": "squash,mean=0.1/0.2/0.3"}
+    settings |= {"model_options": {"img_size": 32, "depth": 2}, "data": str(pictures), "split": "all"}
+    options = AnalyzeOptions(**settings, only=("accuracy",), out=str(tmp_path / "typed"), report=False, progress=False)
+    (run,) = options.run()
+    saved = run.config["preprocess"]
+    assert (saved["crop_mode"], saved["mean"]) == ("squash", [0.1, 0.2, 0.3])
+    assert rerun(run, progress=False, report=False).config["preprocess"] == saved
+
+
 def test_the_new_run_says_how_it_was_made(old, tmp_path):
     new = rerun(old.path, tmp_path / "new", progress=False, report=False)
     assert Run.open(new.path).environment["command"] == f"vitscope rerun {old.path} --out {tmp_path / 'new'}"
