@@ -19,7 +19,7 @@ from vitscope.report import figures as f
 from vitscope.report.panels.training import Curve, curves_over_seeds
 from vitscope.report.svg import save_figure
 from vitscope.runs import Run
-from vitscope.sweeps.tables import mean_with_interval
+from vitscope.sweeps.averages import mean_with_interval
 
 COLUMNS = {
     "symmetric": "Symmetric",

@@ -15,7 +15,7 @@ import pandas as pd
 from vitscope.report import figures as f
 from vitscope.report.svg import save_figure
 from vitscope.runs import Run
-from vitscope.sweeps.tables import mean_with_interval
+from vitscope.sweeps.averages import mean_with_interval
 
 NAMES = {"softmax": "softmax", "symmetric": "symmetric", "rpc": "RPC in layer 0"}
 

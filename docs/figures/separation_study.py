@@ -16,7 +16,7 @@ from vitscope.analyses.separation.profile import epoch_fits
 from vitscope.report import figures as f
 from vitscope.report.svg import save_figure
 from vitscope.runs import Run
-from vitscope.sweeps.tables import mean_with_interval
+from vitscope.sweeps.averages import mean_with_interval
 
 KEYS = ["epoch", "split", "point", "token", "layer"]
 TOKENS = ("class", "mean")

@@ -34,5 +34,5 @@ def test_words_become_the_plan(tmp_path, monkeypatch):
             ["sweep", "--recipe", "small", *words, "--seeds", "2", "--workers", "4", "--slurm", "partition=a", "time=9"]
         )
     assert seen["v"] == {"dropout": ["0.1", "0.3"], "attention": ["softmax", "rpc:layers=0,iterations=4"]}
-    assert (seen["o"].probe, seen["o"].workers) == (("separation",), 0)
+    assert (seen["o"].probe, seen["o"].workers) == ((), 0), "nothing is probed unless it is asked for"
     assert (seen["h"]["workers"], seen["h"]["slurm"]) == (4, {"partition": "a", "time": 9})

@@ -51,9 +51,9 @@ PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 SWEEP = [
     "--recipe", "quick", "--share", "0.05", "--epochs", "1", "--probe-images", "60", "--probe-splits", "test",
     "--model-options", "depth=3", "embed_dim=16", "num_heads=2", "patch_size=14", "--vary", "smoothing=0,0.1",
-    "--seeds", "1", "--workers", "2", "--threads", "1", "--no-progress",
+    "--seeds", "1", "--workers", "2", "--threads", "1", "--no-progress", "--probe", "separation", "attention",
 ]  # fmt: skip
-TABLES = ("sweep_runs", "sweep_summary", "sweep_profile")
+TABLES = ("sweep_runs", "sweep_summary", "sweep_profile", "sweep_training", "sweep_probe_attention")
 
 
 def main() -> None:

@@ -76,7 +76,7 @@ def tiny(tmp_path: Path) -> Callable[..., TrainOptions]:
 
 @pytest.fixture(scope="session")
 def finished_sweep(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two learning rates, two seeds, probed for separation."""
-    options = tiny_options(tmp_path_factory.mktemp("sweeps"), probe=("separation",))
+    """Two learning rates, three seeds, probed for separation and attention."""
+    options = tiny_options(tmp_path_factory.mktemp("sweeps"), probe=("separation", "attention"))
     with in_this_process():
-        return sweep(options, {"lr": ["1e-3", "1e-2"]}, seeds=2, cluster="local")
+        return sweep(options, {"lr": ["1e-3", "1e-2"]}, seeds=3, cluster="local")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from vitscope.errors import RunError, VitscopeError
 from vitscope.report import build_report
@@ -13,7 +15,7 @@ from vitscope.sweeps.sweeping import failed_runs
 def test_runs_are_normal_runs_and_their_averages_are_in_the_tables(finished_sweep):
     run = finished_sweep
     table = run.table("sweep_runs")
-    assert (run.status, list(table["status"])) == ("finished", ["finished"] * 4)
+    assert (run.status, list(table["status"])) == ("finished", ["finished"] * 6)
     for row in table.to_dict("records"):
         own = Run.open(run.path / "runs" / row["run"])
         assert (own.kind, own.status) == ("train", "finished")
@@ -28,7 +30,35 @@ def test_runs_are_normal_runs_and_their_averages_are_in_the_tables(finished_swee
     assert summary.loc[("lr=0.001", "test_accuracy"), "mean"] == pytest.approx(mine["test_accuracy"].mean())
     profile = run.table("sweep_profile")
     assert set(profile["setting"]) == {"lr=0.001", "lr=0.01"}
-    assert (profile["runs"] == 2).all()
+    assert (profile["runs"] == 3).all()
+
+
+def test_every_figure_of_every_probe_is_averaged_over_the_seeds(finished_sweep):
+    run = finished_sweep
+    averages = [name.removeprefix("sweep_probe_") for name in run.list_tables() if name.startswith("sweep_probe_")]
+    assert averages == ["attention", "separation", "separation_fits", "separation_spike"]
+    runs = [Run.open(run.path / "runs" / f"lr-0.001_seed-{seed}") for seed in range(3)]
+    attention = run.table("sweep_probe_attention").set_index(["setting", "epoch", "block", "query", "metric", "figure"])
+    for metric, query in (("entropy", "class"), ("distance", "image")):
+        own = [own.table("probe_attention").query("epoch == 1 and block == 2") for own in runs]
+        means = [t[(t["metric"] == metric) & (t["query"] == query)]["mean"].mean() for t in own]
+        row = attention.loc[("lr=0.001", 1, 2, query, metric, "mean")]
+        low, high = stats.t.interval(0.95, 2, loc=np.mean(means), scale=stats.sem(means))
+        assert (row["mean"], row["smallest"], row["runs"]) == pytest.approx((np.mean(means), min(means), 3))
+        if row["unit"] != "share":
+            assert (row["low"], row["high"]) == pytest.approx((low, high))
+    training = run.table("sweep_training").set_index(["setting", "epoch", "figure"])
+    expected = np.mean([own.table("training")["test_loss"].iloc[0] for own in runs])
+    assert training.loc[("lr=0.001", 1, "test_loss"), "mean"] == pytest.approx(expected)
+
+
+def test_without_a_probe_there_are_accuracy_and_loss_and_nothing_else(tiny, here):
+    run = sweep(tiny(), {}, seeds=1, cluster="local")
+    assert run.list_tables() == ["sweep_runs", "sweep_summary", "sweep_training"]
+    metrics = ["train_loss", "train_accuracy", "test_loss", "test_accuracy", "best_accuracy"]
+    assert run.table("sweep_summary")["metric"].tolist() == metrics
+    assert (run.table("sweep_summary")["runs"] == 1).all()
+    assert not list((run.path / "runs").rglob("probe_*"))
 
 
 def test_a_failed_run_is_told_with_its_log_and_tried_again(tiny, here, monkeypatch):
@@ -71,9 +101,10 @@ def test_other_options_in_the_same_folder_are_refused(tiny, here):
         sweep(tiny(batch_size=32), {}, seeds=1, cluster="local")
 
 
-def test_the_page_of_a_sweep_is_drawn_from_its_tables(finished_sweep):
+def test_the_page_of_a_sweep_is_drawn_from_its_tables(finished_sweep, monkeypatch):
+    monkeypatch.setattr("vitscope.report.panels.probes.OF_A_TABLE", 1)  # quicker
     page = build_report(finished_sweep.path, strict=True).read_text()
     assert 'id="sweep"' in page
     assert "Best is lr=" in page
-    for name in ("sweep-profile.svg", "sweep-quantities.svg"):
+    for name in ("sweep-profile.svg", "sweep-quantities.svg", "sweep-probe-attention-entropy.svg"):
         assert (finished_sweep.figures_dir / name).exists()

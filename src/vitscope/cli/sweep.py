@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from vitscope.cli.configuration import parse_with_config
@@ -14,7 +14,7 @@ from vitscope.training.options import TrainOptions
 from vitscope.training.recipes import recipe_options
 
 EXAMPLES = """\
-  vitscope sweep --recipe small --vary dropout=0.1,0.3,0.5 --seeds 10 --out runs/dropout
+  vitscope sweep --recipe small --vary dropout=0.1,0.3,0.5 --seeds 10 --probe separation --out runs/dropout
   vitscope sweep --recipe small --vary optimizer=adamw,sgd,asgd --workers 2 --out runs/optimizers
   vitscope sweep --recipe small --vary embed_dim=32,64 --vary num_heads=4,8 --out runs/grid
   vitscope sweep --recipe quick --vary 'attention=softmax|rpc:layers=0,iterations=4' --out runs/attention
@@ -61,8 +61,6 @@ def main(arguments: Sequence[str]) -> None:
 
     given = {f.name: getattr(words, f.name) for f in fields(TrainOptions)}
     options = TrainOptions(**{**given, "workers": words.loaders})
-    if not options.probe and "--probe" not in arguments:
-        options = replace(options, probe=("separation",))
     for name in ("workers", "threads"):
         value = getattr(words, name)
         if value is not None and value < 1:

@@ -44,13 +44,20 @@ class Panel:
 PanelFunction = Callable[[Mapping[str, "Run"]], "Panel | None"]
 
 
-def register_panel(key: str) -> Callable[[PanelFunction], PanelFunction]:
+def register_panel(key: str, draws: Sequence[str] = ()) -> Callable[[PanelFunction], PanelFunction]:
     """Decorator. The function gets {model label: Run} and returns a Panel, or None where its tables are absent.
 
-    It may live in the analysis' own file: adding an analysis with its picture touches one file.
+    It may live in the analysis' own file: adding an analysis with its picture touches one file. `draws` names tables
+    of probes that this panel draws against the epochs, such as "probe_separation".
     """
 
     def register(function: PanelFunction) -> PanelFunction:
+        function.draws = tuple(draws)  # type: ignore[attr-defined]
         return PANELS.add(key, function)
 
     return register
+
+
+def drawn_probes() -> set[str]:
+    """Tables of probes that have a panel of their own; `panels/probes.py` draws all others."""
+    return {table for function in PANELS.load_all().values() for table in getattr(function, "draws", ())}

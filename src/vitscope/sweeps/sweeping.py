@@ -12,7 +12,7 @@ from typing import Any
 from vitscope.runs import Run, atomic_write
 from vitscope.sweeps.execution import Failure, carry_out, check_submitit, choose_cluster, default_threads, finished
 from vitscope.sweeps.plan import PlannedRun, check_plan, make_plan
-from vitscope.sweeps.tables import METRICS, sweep_tables
+from vitscope.sweeps.tables import sweep_tables
 from vitscope.training.options import TrainOptions
 
 logger = logging.getLogger("vitscope")
@@ -73,8 +73,8 @@ def sweep(
             how: dict[str, Any] = {"cluster": where, "workers": most, "threads": each, "slurm": slurm or {}}
             failures = carry_out(plan, logs, **how, command=command, on_done=on_done)
         for name, table in sweep_tables(plan, failures).items():
-            optional = [c for c in table if c in (*METRICS, "epochs", "spike_place", "low", "high")]
-            run.write_table(name, table, allow_nan=optional)
+            # a run that failed has no figures, one seed no interval
+            run.write_table(name, table, allow_nan=[str(c) for c in table if table[c].dtype.kind == "f"])
         if not failures:
             run.finish()
     build_report(run)

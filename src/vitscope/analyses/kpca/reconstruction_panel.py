@@ -24,7 +24,7 @@ LEAST = 0.001  # shares below are not drawn: a shape should show where the token
 DASHES = {"phi": "-", "h": "-", "absolute_error": (0, (1.5, 1.5))}
 
 
-@register_panel("kpca_reconstruction")
+@register_panel("kpca_reconstruction", draws=(PROBE,))
 def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Violations per block, distributions per block, curves per epoch: whatever the tables allow."""
     tables, norms, curves = (

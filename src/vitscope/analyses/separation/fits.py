@@ -79,6 +79,14 @@ def compare_fits(x: ArrayLike, d: ArrayLike) -> list[Fit]:
     ]
 
 
+def determined(b: float, span: float) -> bool:
+    """Is b between the bounds of its search? At a bound the points do not say what it is: a step, or no bend at all.
+
+    span: largest x minus smallest.
+    """
+    return 1.01 * FLATTEST < b * span < 0.99 * STEEPEST
+
+
 def best_fit(fits: Sequence[Fit]) -> Fit | None:
     """The curve with the smallest AICc."""
     return min((fit for fit in fits if fit.delta == fit.delta), key=lambda fit: fit.delta, default=None)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SLIDER_FRAMES = 40  # of all models together
 
 
-@register_panel("separation")
+@register_panel("separation", draws=(PROBE, f"{PROBE}_fits", f"{PROBE}_spike"))
 def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Profiles of the finished models, decay over the epochs of those that were probed, and a slider over epochs."""
     from vitscope.report.sources import owner_of

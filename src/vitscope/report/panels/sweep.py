@@ -1,4 +1,4 @@
-"""What did the varied option change? Profiles, spike, rate and accuracy per setting, averaged over seeds."""
+"""What did the varied option change? Accuracy and loss per setting, averaged over seeds, and profiles of separation."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 MOST_PROFILES = 8  # more lines in one figure nobody tells apart
 QUANTITIES = {
     "test_accuracy": "held-out accuracy (%)",
+    "test_loss": "held-out loss (nats)",
     "last_fuzziness": "fuzziness D of the last block",
     "over_embedding": "spike over the patch embedding",
     "rate": "rate per block",
 }
 
 
-@register_panel("sweep")
+# spike and rates of separation are among the quantities; its profiles over the epochs are in the panel of all probes
+@register_panel("sweep", draws=("sweep_probe_separation_fits", "sweep_probe_separation_spike"))
 def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Of one sweep; a page about several shows the first."""
     run = next((run for run in runs.values() if run.kind == "sweep"), None)
@@ -37,26 +39,30 @@ def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
         figures["sweep_quantities"] = draw_quantities(table, summary)
     if profile is not None and len(profile):
         figures["sweep_profile"] = draw_profiles(profile)
-    counts = sorted({int(n) for n in summary["runs"]}) if len(summary) else [0]
+    counts = sorted({int(n) for n in summary[summary["metric"].isin(list(QUANTITIES))]["runs"]}) or [0]
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     tables = {"sweep_runs": table, "sweep_summary": summary}
+    spike = (
+        " The spike is the highest block over the patch embedding: at 1 the blocks begin no fuzzier than what they "
+        "are given."
+    )
     return Panel(
         key="sweep",
         title="What did the varied option change?",
         figures=figures,
         alt={
-            "sweep_quantities": "Accuracy, fuzziness of the last block, spike and rate per setting, with intervals",
+            "sweep_quantities": "Accuracy, loss and figures of separation per setting, with intervals",
             "sweep_profile": "Separation fuzziness per layer, one line per setting, on a log axis",
         },
         captions={
-            "sweep_quantities": f"Dots: runs. Bars: mean over {seeds} seeds with its 95 % interval (Student's t; of "
-            "logarithms for all but the accuracy).",
+            "sweep_quantities": f"Dots: runs. Bars: mean over {seeds} seeds with its 95 % interval (Student's t, from "
+            "three seeds on; of logarithms for fuzziness, spike and rate).",
             "sweep_profile": f"Held-out images, the token that the head reads; geometric mean over {seeds} seeds, "
             "band: 95 % interval. Left of the blocks: raw pixels and the patch embedding.",
         },
         reading=(
-            "Intervals that do not overlap are a difference that more seeds would not undo. The spike is the highest "
-            "block over the patch embedding: at 1 the blocks begin no fuzzier than what they are given."
+            "Intervals that do not overlap are a difference beyond the scatter of seeds; others may still differ."
+            + (spike if profile is not None else "")
         ),
         tables=tables if profile is None else {**tables, "sweep_profile": profile},
         protocol=f"after the last epoch, {len(table)} runs with seeds {table['seed'].min()} to {table['seed'].max()}",
@@ -145,8 +151,10 @@ def _findings(summary: pd.DataFrame) -> list[Finding]:
     best, worst = rows[-1], rows[0]
     text = f"{best['setting']}: {percent(best['mean'])} of held-out images right{_interval(best, 100, ' %')}"
     if len(rows) > 1:
+        known = best["low"] == best["low"] and worst["high"] == worst["high"]
         apart = "no overlap" if best["low"] > worst["high"] else "the intervals overlap"
-        text = f"best is {text}; last is {worst['setting']} with {percent(worst['mean'])} ({apart})"
+        told = f" ({apart})" if known else ""
+        text = f"best is {text}; last is {worst['setting']} with {percent(worst['mean'])}{told}"
     return [Finding(text + ".", 0.9)]
 
 
