@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,7 +88,7 @@ class KpcaAnalysis(ControlledAnalysis):
             return
         q, k, v = (self._rows(named[name], batch) for name in "qkv")
         for name, value in (("queries", q), ("keys", k), ("values", v)):
-            if not all_finite(value):
+            if not self.shared.once(value, "finite", partial(all_finite, value)):
                 raise NumericalError(
                     f"The {name} of block {block} hold NaN or infinity ({chosen.paths[0]} to {chosen.paths[-1]}). "
                     "Look at the weights, or run the model in float32."

@@ -29,7 +29,7 @@ from vitscope.analyses.kpca.alignment import ratio
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.conventions import VECTORS
 from vitscope.analyses.kpca.gram import centred_gram, double, standardise
-from vitscope.analyses.kpca.statistics import pair_differences, relative_pair_differences
+from vitscope.analyses.kpca.statistics import mean_size, pair_differences, relative_pair_differences
 from vitscope.analyses.kpca.threads import over_images
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def recovered_vectors(v: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor]:
     scaled = v * (log_g - log_g.amax(-1, keepdim=True)).exp()[..., None]  # g(k_j) v_j, the largest g being 1
     mean = scaled.mean(-2, keepdim=True)
     size = mean.abs() * scaled.shape[-2] ** 0.5
-    return scaled - mean, ratio(size, scaled.norm(dim=-2, keepdim=True)).squeeze(-2)
+    return scaled - mean, ratio(size, scaled.square().sum(-2, keepdim=True).sqrt_()).squeeze(-2)
 
 
 def perturbed_vectors(vectors: Tensor, noise: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ def gamma(matrix: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     image = a @ matrix  # K~ a, K~ being symmetric
     length = a.square().sum(-1)
     rho = ratio((a * image).sum(-1), length)
-    residual = ratio((image - rho[..., None] * a).norm(dim=-1), image.norm(dim=-1))
-    return image / (a * a.shape[-1]), residual
+    residual = ratio((rho[..., None] * a).sub_(image).norm(dim=-1), image.norm(dim=-1))
+    return image.div_(a * a.shape[-1]), residual
 
 
 def gamma_statistics(matrix: Tensor, vectors: Tensor, log_scale: Tensor) -> dict[str, Tensor]:
@@ -80,21 +80,19 @@ def gamma_statistics(matrix: Tensor, vectors: Tensor, log_scale: Tensor) -> dict
     scale = log_scale.exp()[..., None]
     absolute, absolute_std = pair_differences(g)
     relative, relative_std = relative_pair_differences(g)
-    finite = g.isfinite()
-    size = torch.where(finite, g.abs(), 0.0).sum(-1) / finite.sum(-1).clamp_min(1)
     return {
         "absolute": absolute * scale,
         "absolute_std": absolute_std * scale,
         "relative": relative,
         "relative_std": relative_std,
-        "size": size * scale,
+        "size": mean_size(g) * scale,
         "residual": residual,
     }
 
 
 def off_centre(vectors: Tensor) -> Tensor:
     """The share of each column's length that lies in its mean, 0 to 1: (..., N, D) -> (..., D)."""
-    return ratio(vectors.mean(-2).abs() * vectors.shape[-2] ** 0.5, vectors.norm(dim=-2))
+    return ratio(vectors.mean(-2).abs() * vectors.shape[-2] ** 0.5, vectors.square().sum(-2).sqrt_())
 
 
 @register_analysis("kpca.gamma")

@@ -52,16 +52,18 @@ def squared_norms(
         q, k = (standardise(x, "code" if variant == "code" else "exact") for x in (q, k))
     q, k, v = double(q), double(k), double(v)
     s = scores(q, k)  # (..., N, N)
-    lse = s.logsumexp(-1)
-    weights = (s - lse[..., None]).exp()
+    top = s.amax(-1, keepdim=True)
+    weights = s.sub_(top).exp_()  # times g
+    g = weights.sum(-1)
+    lse = g.log().add_(top[..., 0])
     length = q.square().sum(-1)
     if variant == "exact":
         log_phi = length / math.sqrt(q.shape[-1]) - 2 * lse
     else:
         root = math.sqrt(q.shape[-1]) if variant == "paper" else 1.0
         first = (q * k[..., :1, :]).sum(-1) / root
-        log_phi = length / root - (2 * first - weights[..., 0].square().log())
-    return {"log_phi": log_phi, "h": (weights @ v).square().sum(-1)}
+        log_phi = length / root - (2 * first - (weights[..., 0] / g).square().log())
+    return {"log_phi": log_phi, "h": (weights @ v).square().sum(-1).div_(g.square_())}
 
 
 def errors(log_phi: Tensor, h: Tensor) -> dict[str, Tensor]:

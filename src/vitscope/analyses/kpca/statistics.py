@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitscope.analyses.kpca.gram import all_finite
+
 
 def pair_differences(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of |x_i - x_j| over all pairs i < j: (..., N) -> (...), (...).
@@ -19,14 +21,12 @@ def pair_differences(x: Tensor) -> tuple[Tensor, Tensor]:
     Sorted, the sum of all differences is sum_j (2 j - N + 1) x_j (j = 0 .. N-1), and the sum of their squares is
     N sum (x - mean)^2. Entries that are not finite are left out; with fewer than two left the answer is 0.
     """
-    x, n = _finite_first(x, sort_values)
-    used = _used(x, n)
-    mean_x = (x * used).sum(-1, keepdim=True) / n.clamp_min(1)
-    x = (x - mean_x) * used  # differences of nearly equal numbers: keep the digits that differ
+    x, n, used = _finite_first(x, sort_values)
+    x = _only(x.sub_(x.sum(-1, keepdim=True) / n.clamp_min(1)), used)  # keep the digits that differ
     pairs = (n * (n - 1) / 2).clamp_min(1).squeeze(-1)
     weights = 2 * torch.arange(x.shape[-1], dtype=x.dtype, device=x.device) - n + 1
     mean = (weights * x).sum(-1).clamp_min(0) / pairs
-    squares = n.squeeze(-1) * x.square().sum(-1) / pairs
+    squares = n.squeeze(-1) * x.square_().sum(-1) / pairs
     return mean, (squares - mean.square()).clamp_min(0).sqrt()
 
 
@@ -38,21 +38,30 @@ def relative_pair_differences(x: Tensor) -> tuple[Tensor, Tensor]:
     j - c_j / x_j, and of squares j - 2 c_j / x_j + d_j / x_j^2. The result lies in [0, 2]. A pair of zeros counts 0.
     Entries that are not finite are left out.
     """
-    x, n = _finite_first(x, sort_by_size)
+    x, n, used = _finite_first(x, sort_by_size)
     j = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
-    used = _used(x, n) * (x != 0)
     # one positive scale per row does not change ratios, and keeps squares away from underflow
     top = x.abs().amax(-1, keepdim=True)
-    x = x / torch.where(top > 0, top, 1.0)
-    inverse = used / torch.where(x != 0, x, 1.0)
-    c = (x.cumsum(-1) - x) * inverse
-    x2 = x.square()
-    d = (x2.cumsum(-1) - x2) * inverse.square()
+    x = x.div_(torch.where(top > 0, top, 1.0))
+    if not x[..., 0].all():  # zeros come first
+        used = (x != 0).to(x.dtype) if used is None else used * (x != 0)
+    inverse = _only(x.reciprocal() if used is None else torch.where(x != 0, x, 1.0).reciprocal_(), used)
+    c = x.cumsum(-1).sub_(x).mul_(inverse).sum(-1)
+    x2 = x.square_()
+    d = x2.cumsum(-1).sub_(x2).mul_(inverse.square_()).sum(-1)
     pairs = (n * (n - 1) / 2).clamp_min(1).squeeze(-1)
-    count, c = (j * used).sum(-1), c.sum(-1)
+    count = j.sum() if used is None else (j * used).sum(-1)
     mean = (count - c).clamp_min(0) / pairs
-    squares = (count - 2 * c + d.sum(-1)) / pairs
+    squares = (count - 2 * c + d) / pairs
     return mean, (squares - mean.square()).clamp_min(0).sqrt()
+
+
+def mean_size(x: Tensor) -> Tensor:
+    """Mean |x_i| over the finite entries: (..., N) -> (...)."""
+    if all_finite(x):
+        return x.abs().sum(-1) / x.shape[-1]
+    finite = x.isfinite()
+    return torch.where(finite, x.abs(), 0.0).sum(-1) / finite.sum(-1).clamp_min(1)
 
 
 def sort_values(x: Tensor) -> Tensor:
@@ -72,16 +81,20 @@ def sort_by_size(x: Tensor) -> Tensor:
     return torch.from_numpy(((bits >> np.uint64(1)) | (bits << np.uint64(63))).view(np.float64))
 
 
-def _finite_first(x: Tensor, sort: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Sorted with the finite numbers first and zeros after them, and how many are finite (..., 1)."""
+def _finite_first(x: Tensor, sort: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A sorted copy with the finite numbers first and zeros after them, how many are finite, and 1 for each of these.
+
+    The latter is None where all are finite, the common case, which is spared the passes that masks cost.
+    """
+    if all_finite(x):
+        return sort(x), x.new_tensor([x.shape[-1]]), None
     finite = x.isfinite()
-    if finite.all():
-        return sort(x), torch.full_like(x[..., :1], x.shape[-1])
-    n = finite.sum(-1, keepdim=True).to(x.dtype)
+    n = finite.sum(-1, keepdim=True).to(x.dtype)  # (..., 1)
     x = sort(torch.where(finite, x, torch.inf))
-    return torch.where(x.isfinite(), x, 0.0), n
+    used = (torch.arange(x.shape[-1], device=x.device) < n).to(x.dtype)
+    return torch.where(x.isfinite(), x, 0.0), n, used
 
 
-def _used(x: Tensor, n: Tensor) -> Tensor:
-    """1 for the first n entries of each row, 0 for the rest."""
-    return (torch.arange(x.shape[-1], device=x.device) < n).to(x.dtype)
+def _only(x: Tensor, used: Tensor | None) -> Tensor:
+    """0 where not used, in place."""
+    return x if used is None else x.mul_(used)
