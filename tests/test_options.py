@@ -72,6 +72,18 @@ def test_lists_are_checked_with_what_they_hold(name, options, expected):
         create_analysis(name, **options)
 
 
+@pytest.mark.parametrize("attacks", [None, 3, {"pgd": 3}])
+def test_attacks_are_names_or_names_with_options(attacks):
+    with pytest.raises(VitscopeError, match="expected names of attacks"):
+        create_analysis("attack", attacks=attacks)
+
+
+@pytest.mark.parametrize("where", [w for w in NOT_FINITE if "in Python" not in w and "budget" not in w])
+def test_whole_numbers_that_no_machine_number_holds_are_refused(where):
+    with pytest.raises(VitscopeError, match=r"64 bits|at least|above 0"):
+        NOT_FINITE[where](-(2**63))
+
+
 def test_one_word_may_stand_for_a_list_of_one():
     assert create_analysis("save", points="hook_embed").options()["points"] == ["hook_embed"]
 

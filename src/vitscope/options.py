@@ -46,9 +46,14 @@ def _walk(value: Any, key: Any = "", depth: int = 0) -> Iterator[tuple[Any, Any,
 
 
 def check_finite(value: Any, name: str) -> None:
-    """Raise at NaN and infinity, also in lists and mappings: no option means them, and `x < least` misses NaN."""
+    """Raise at NaN and infinity, also in lists and mappings: no option means them, and `x < least` misses NaN.
+
+    Whole numbers that PyTorch cannot take for a size or a seed mean nothing either.
+    """
     if isinstance(value, float) and not math.isfinite(value):
         raise VitscopeError(f"{name}={value}: expected a finite number.")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise VitscopeError(f"{name}: the number is larger than 64 bits can hold.")
     if isinstance(value, Mapping):
         for key, inner in value.items():
             check_finite(inner, f"{name}.{key}")
@@ -61,6 +66,7 @@ def check_fields(options: Any) -> None:
     """Raise at the first field of a frozen dataclass whose value is not of its type. Lists become tuples."""
     for name, kind in get_type_hints(type(options)).items():
         value = getattr(options, name)
+        check_finite(value, name)
         if isinstance(value, list) and any(get_origin(k) is tuple for k in (kind, *get_args(kind))):
             object.__setattr__(options, name, value := tuple(value))  # YAML has lists
         if get_origin(kind) is Literal and value not in get_args(kind):
@@ -70,7 +76,6 @@ def check_fields(options: Any) -> None:
             )
         if not fits(value, kind):
             raise VitscopeError(f"{name}: expected {readable(kind)}, not {value!r}.")
-        check_finite(value, name)
 
 
 def fits(value: Any, kind: Any) -> bool:

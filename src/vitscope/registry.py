@@ -216,9 +216,9 @@ def check_options(given: Iterable[str], known: Sequence[str], kind: str, name: s
 _SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
-def read_value(text: str) -> Any:
+def read_value(text: str, where: str = "") -> Any:
     """YAML: 4, 0.5, true, null and [1, 2] mean what they say; 1e-3, which YAML takes for a word, is a number."""
-    return float(text) if _SCIENTIFIC.fullmatch(text.strip()) else read_yaml(text, repr(text))
+    return float(text) if _SCIENTIFIC.fullmatch(text.strip()) else read_yaml(text, where or repr(text))
 
 
 WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word", "None": "nothing"}

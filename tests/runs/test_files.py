@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -21,6 +22,12 @@ def test_text_and_bytes_arrive_and_parents_are_made(tmp_path: Path) -> None:
     assert atomic_write(tmp_path / "a" / "b.txt", "grün").read_bytes() == "grün".encode()
     assert atomic_write(tmp_path / "a" / "b.txt", b"\x00\xff").read_bytes() == b"\x00\xff"
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b.txt"]
+
+
+def test_a_name_that_is_not_utf8_is_written_as_json_reads_it(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    text = json.dumps({"split": name}, ensure_ascii=False)
+    assert json.loads(atomic_write(tmp_path / "a.json", text).read_text(encoding="utf-8")) == {"split": name}
 
 
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:

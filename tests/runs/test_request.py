@@ -107,6 +107,8 @@ def test_lists_of_a_file_become_tuples():
         ("models", "vit", "a list of text"),
         ("images", [3], "a whole number or nothing"),
         ("set", 3, "key: value lines"),
+        ("only", 1.5, "a list of text or nothing"),
+        ("only", [3], "a list of text or nothing"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_what_was_expected(name, value, expected):

@@ -97,5 +97,5 @@ def _parse_entry(text: str) -> dict[str, Any]:
             settings[key] += f",{piece.strip()}"
         else:
             raise VitscopeError(f"--attention {text!r}: {piece.strip()!r} is no KEY=VALUE, as in 'rpc:iterations=4'.")
-    values = {key: value if key == "layers" else read_value(value) for key, value in settings.items()}
+    values = {key: value if key == "layers" else read_value(value, f"{key}={value}") for key, value in settings.items()}
     return {"name": name.strip(), **values}

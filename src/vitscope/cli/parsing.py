@@ -69,7 +69,7 @@ def key_values(words: Sequence[str]) -> dict[str, Any]:
         key, equals, value = word.partition("=")
         if not (equals and key.strip()):
             raise VitscopeError(f"Expected NAME=VALUE, such as save.dtype=float16, not {word!r}.")
-        values[key.strip()] = read_value(value)
+        values[key.strip()] = read_value(value, word)
     return values
 
 

@@ -223,7 +223,7 @@ def is_damaged(path: Path) -> bool:
     """Does a weights file differ from the checksum in the `checkpoint.json` beside it? Without one, nobody knows."""
     try:
         expected = json.loads((path.parent / "checkpoint.json").read_text(encoding="utf-8"))["sha256"][path.name]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
     return sha256(path) != expected
 

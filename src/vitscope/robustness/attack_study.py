@@ -264,6 +264,11 @@ class AttackStudy(Analysis):
 def make_attacks(attacks: Attacks, steps: int | None = None, protocol: str = "pixels") -> list[Attack]:
     """Names, `{name: options}` or attacks -> attacks. `steps` goes to every one that has steps."""
     wanted: list[tuple[str, dict[str, Any]]]
+    inner = attacks.values() if isinstance(attacks, Mapping) else ()
+    if not isinstance(attacks, str | Attack | Sequence | Mapping) or any(
+        not isinstance(o or {}, Mapping) for o in inner
+    ):
+        raise VitscopeError(f"attacks={attacks!r}: expected names of attacks, or names with their options.")
     if isinstance(attacks, Mapping):
         wanted = [(str(name), dict(options or {})) for name, options in attacks.items()]
     else:

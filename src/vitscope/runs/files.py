@@ -50,7 +50,8 @@ def atomic_write(path: str | Path, data: bytes | str) -> Path:
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            # a name that is not UTF-8 comes as lone surrogates, which JSON and people read as \udcff
+            file.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -85,11 +85,12 @@ class AnalyzeOptions:
     overwrite: bool = False  # replace a run of another configuration
 
     def __post_init__(self) -> None:
-        if self.only is not None:
-            words = [self.only] if isinstance(self.only, str) else self.only
-            names = tuple(name.strip() for word in words for name in str(word).split(",") if name.strip())
-            object.__setattr__(self, "only", names)
+        if isinstance(self.only, str):
+            object.__setattr__(self, "only", (self.only,))
         check_fields(self)
+        if self.only is not None:
+            names = tuple(name.strip() for word in self.only for name in word.split(",") if name.strip())
+            object.__setattr__(self, "only", names)
         if self.weights and len(self.weights) != len(self.models):
             raise VitscopeError(
                 f"{len(self.weights)} weights for {len(self.models)} models: give one per model, in the same order, "

@@ -86,7 +86,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
                 raise WeightsError(f"{path / file} is damaged: its checksum is not the one in {MANIFEST}.")
         weights = load(content[WEIGHTS])
         average = load(content[AVERAGE]) if AVERAGE in content else {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WeightsError(f"{path} is not a complete checkpoint: {error or type(error).__name__}.") from error
     state = {}
     if STATE in content:
