@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from vitscope.sweeps.averages import averaged_tables, mean_with_interval, over_seeds
+from vitscope.sweeps.separation import shape
 
 
 def test_the_interval_is_students():
@@ -96,3 +97,17 @@ def test_shares_stay_between_their_ends():
     ]
     found = averaged_tables("probe_accuracy", tables, ["setting"])
     assert found.loc[0, ["low", "high"]].tolist() == [0, 100]
+
+
+def test_a_decay_at_the_edge_of_its_search_is_no_estimate():
+    layers = range(1, 8)
+    profiles = {"bent": [100 * math.exp(-0.7 * x) + 3 for x in layers], "a step": [100.0] + [5.0] * 6}
+    tables = {
+        name: pd.DataFrame(
+            {"epoch": 1, "split": "test", "point": "block", "token": "class", "layer": layers, "fuzziness": values}
+        )
+        for name, values in profiles.items()
+    }
+    assert shape(tables["bent"])["decay"] == pytest.approx(0.7, rel=1e-3)
+    assert math.isnan(shape(tables["a step"])["decay"])
+    assert math.isfinite(shape(tables["a step"])["rate"])

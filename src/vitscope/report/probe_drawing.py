@@ -173,7 +173,7 @@ def _shades(n: int) -> list[str]:
     from matplotlib.colors import to_hex
 
     scale = mpl.colormaps[f.SEQUENTIAL]
-    return [to_hex(scale(0.15 + 0.7 * i / max(n - 1, 1))) for i in range(n)]
+    return [to_hex(scale(0.25 + 0.57 * i / max(n - 1, 1))) for i in range(n)]
 
 
 def _spread(values: Sequence[float], most: int) -> list[float]:

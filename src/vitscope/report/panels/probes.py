@@ -105,8 +105,9 @@ def sweep_curves(runs: Mapping[str, Run], *, every: bool = False) -> dict[str, d
     found: dict[str, dict[str, pd.DataFrame]] = {}
     elsewhere = drawn_probes() if not every else set()
     run = next((run for run in runs.values() if run.kind == "sweep"), None)
-    for name in run.list_tables() if run else []:
-        if name.startswith(("sweep_training", "sweep_probe_")) and name not in elsewhere:
+    names = ["sweep_training", *(n for n in run.list_tables() if n.startswith("sweep_probe_"))] if run else []
+    for name in names:
+        if name not in elsewhere:
             table = run.table(name)  # type: ignore[union-attr]
             if table is not None and len(table) and table["epoch"].nunique() > 1:
                 found[name] = by_setting(_training(table) if name == "sweep_training" else table)
@@ -157,9 +158,9 @@ def _images(quantity: Quantity, tables: Mapping[str, pd.DataFrame]) -> str:
     if not splits:
         return ""
     if len(splits) > 1 and not quantity.line:
-        return f"{n}images of each split: held-out solid, training dashed"
+        return f"{n}images behind each point; held-out solid, training dashed"
     side = "held-out" if "held-out" in splits else splits[0]
-    return f"{n}{side} images" + ("; training images are in the table" if len(splits) > 1 else "")
+    return f"{n}{side} images behind each point" + ("; training images are in the table" if len(splits) > 1 else "")
 
 
 def _over_seeds(rows: pd.DataFrame) -> str:
