@@ -58,7 +58,8 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
         behind["separation_epoch_fits"] = stacked(over_epochs)
     n = " and ".join(f"{c:,}" for c in sorted({int(t["images"].max()) for t in profiles.values()}))
     epochs = "Last block; held-out images dark, training images pale. Curves: the token that the head reads."
-    video = "" if encoder() or not probes else " The animation is a GIF only: no video encoder (ffmpeg) was found."
+    missing = " The animation is a GIF only: there is no ffmpeg, and no pip install 'vitscope[video]'."
+    video = "" if encoder() or not probes else missing
     return Panel(
         key="separation",
         title="How far apart are the classes, layer by layer?",
