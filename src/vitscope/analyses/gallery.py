@@ -42,7 +42,7 @@ def save_thumbnails(folder: Path, batch: Batch, gallery: frozenset[int], preproc
         if number in gallery:
             pixels = as_picture(batch.images[i], preprocess).numpy()
             png = io.BytesIO()
-            Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(png, "PNG", optimize=True)
+            Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(png, "PNG")
             atomic_write(folder / f"{number}.png", png.getvalue())
 
 

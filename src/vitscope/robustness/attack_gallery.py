@@ -78,7 +78,7 @@ def save_png(path: Path, pixels: Tensor) -> None:
     levels = pixels.detach().cpu().clamp(0, 1).mul(255).round().to(torch.uint8)
     array = levels[: 3 if len(levels) >= 3 else 1].permute(1, 2, 0).numpy()
     png = io.BytesIO()
-    Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).save(png, "PNG", optimize=True)
+    Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).save(png, "PNG")
     atomic_write(path, png.getvalue())
 
 
