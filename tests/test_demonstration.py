@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +28,7 @@ SMALLER = {"patch_size": 14, "depth": 2, "embed_dim": 16}
 class Walk:
     printed: list[str]  # by the command
     page: str  # as the command left it
+    loaded: set[str]  # packages in a process of `vitscope report`
     result: DemoResult  # of the function, called again in the same folder
 
 
@@ -37,9 +41,22 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         patch.setitem(RECIPES, "quick", dataclasses.replace(quick, options=options))
         assert run(["demo", "--epochs", "1", "--no-progress", "--out", str(out)]) == 0
         page = (out / "report.html").read_text()
+        loaded = loaded_by_report(out)
         patch.setattr("vitscope.analyses.separation.outputs.encoder", lambda: None)  # ffmpeg is a process, too
         patch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("trained again"))
-        yield Walk(printed.getvalue().splitlines(), page, demo(out, epochs=1, progress=False))
+        result = demo(out, epochs=1, progress=False)
+        yield Walk(printed.getvalue().splitlines(), page, loaded, result)
+
+
+def loaded_by_report(out: Path) -> set[str]:
+    """Packages after `vitscope report` of an attack and of a training that was probed, in a process of its own."""
+    runs = [str(out / name) for name in ("attacks", "digits-vit")]
+    code = (
+        f"import json, sys\nfrom vitscope.cli import run\nassert run(['report', *{runs!r}]) == 0\n"
+        "print(json.dumps([m for m in sys.modules if '.' not in m]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.fixture
@@ -64,6 +81,11 @@ def test_the_page_is_there_and_tells_of_training_and_of_every_lens(result: DemoR
     for panel in ("training", "accuracy", "attention", "kpca-verdict", "kpca-values", "separation", "attack"):
         assert f'id="{panel}"' in page
     assert (result.trainings[0].figures_dir / "training_fuzziness.gif").exists()
+
+
+def test_a_report_is_redrawn_without_torch(walk: Walk) -> None:
+    assert "matplotlib" in walk.loaded
+    assert not walk.loaded & {"torch", "timm", "scipy", "torchvision", "accelerate", "sklearn"}
 
 
 def test_it_trains_on_4000_digits_and_judges_on_1000_others(result: DemoResult) -> None:

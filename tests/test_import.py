@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +38,32 @@ def test_the_command_line_answers_without_loading_anything_heavy(words):
 def test_help_of_a_command_does_not_load_torch(command):
     program = f"from vitscope.cli import run\ntry: run([{command!r}, '--help'])\nexcept SystemExit: pass"
     assert "torch" not in loaded_after(program)
+
+
+def needed_by_panels() -> set[str]:
+    """What the modules of all panels import, at their top or inside of functions."""
+    from vitscope.registry import PANELS
+
+    found = set()
+    for module in set(PANELS.homes().values()):
+        tree = ast.parse(Path(importlib.util.find_spec(module).origin).read_text("utf-8"))
+        for_types = {id(n) for b in ast.walk(tree) if isinstance(b, ast.If) and "TYPE_CHECKING" in ast.dump(b.test)
+                     for n in ast.walk(b)}  # fmt: skip
+        for node in (n for n in ast.walk(tree) if id(n) not in for_types):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(node.module)
+    return found
+
+
+def test_panels_are_drawn_without_torch():
+    """What any of them may import along the way. The demo's own test draws a page in a process of its own."""
+    needed = sorted(needed_by_panels())
+    assert "vitscope.report.panel" in needed
+    loaded = loaded_after(f"import importlib\nfor name in {needed!r}: importlib.import_module(name)")
+    assert "matplotlib" in loaded
+    assert not loaded & {"torch", "timm", "scipy", "torchvision", "accelerate"}
 
 
 MODEL = ["vit_tiny_patch16_224", "--data", "mnist5k"]
