@@ -107,11 +107,6 @@ def memory_classes(directions: Tensor, values: Tensor) -> Tensor:
     return (directions @ values).argmax(0)
 
 
-def largest(coefs: Tensor, k: int = BEST) -> Tensor:
-    """(..., M) -> (..., k): the most activated memories."""
-    return coefs.topk(min(k, coefs.shape[-1]), dim=-1, sorted=False).indices
-
-
 def key_value_agreement(active: Tensor, wanted: Tensor) -> Tensor:
     """Active memories (..., B, n, k), the true class' memories (..., B, k) -> (..., B, n) bool: do they share one?"""
     return (active[..., :, None] == wanted[..., None, None, :]).flatten(-2).any(-1)
