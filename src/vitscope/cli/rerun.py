@@ -29,7 +29,7 @@ class RerunOptions:
     overwrite: bool = False
     """replace what is in the new run folder"""
     trust: bool = False
-    """import the code outside of vitscope that the run folder names; only what you trust"""
+    """import the code and fetch the weights that the run folder names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:
