@@ -8,10 +8,10 @@ from typing import Annotated
 
 import tyro
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli.configuration import parse_with_config
 from vitscope.cli.parsing import named
 from vitscope.cli.results import show
-from vitscope.runs.request import AnalyzeOptions
 
 EXAMPLES = """\
   vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --split val --out runs/tiny

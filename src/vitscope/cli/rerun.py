@@ -34,6 +34,6 @@ class RerunOptions:
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(RerunOptions, "rerun", arguments, EXAMPLES)
-    from vitscope.runs import rerun
+    from vitscope.repeat import rerun
 
     show([rerun(options.run, options.out, overwrite=options.overwrite)])

@@ -23,9 +23,9 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
+from vitscope.architectures.families import check_model
+from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
-from vitscope.models.families import check_model
-from vitscope.models.layout import input_size
 from vitscope.options import check_finite
 from vitscope.outside import check_fetch, has_read
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.attention import convert_from_description, describe_attention
-from vitscope.attention.published import check_arguments
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
 from vitscope.models.creation import check_at_hand
 from vitscope.models.naming import is_trained
+from vitscope.models.published import check_arguments
 from vitscope.models.weights import check_finite, check_types, count_classes, load_into, read_weights, sha256
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from vitscope.errors import DataError, VitscopeError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vitscope.architectures.layout import Layout
     from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
-    from vitscope.models.layout import Layout
 
 SAID = {"class_space_topk": ("class", "class_name", "logit"), "maps_class_space": ("value",)}  # what a model says
 

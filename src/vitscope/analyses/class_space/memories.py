@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from vitscope.analyses.class_space.permutation import image_signs, p_greater
 from vitscope.analyses.class_space.projection import Head, Projector
+from vitscope.architectures.families import block_row, mlp_row
 from vitscope.errors import UnsupportedModelError
-from vitscope.models.families import block_row, mlp_row
 
 if TYPE_CHECKING:
     from vitscope.models import Model

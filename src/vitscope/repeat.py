@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from vitscope.analyses.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.errors import RunError, VitscopeError
 from vitscope.outside import import_remembered, only_named, reading
 from vitscope.runs.config import difference
-from vitscope.runs.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.runs.run import Run
 from vitscope.runs.shape import check_saved
 
