@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from vitscope.analyses import create_analysis, measure
+from vitscope.analyses.kpca import order
 from vitscope.analyses.kpca.analysis import attention_remarks
 from vitscope.analyses.kpca.gamma import VECTORS
 from vitscope.analyses.kpca.keygram import KeyGram
-from vitscope.analyses.kpca import order
-from vitscope.analyses.kpca.norms import OF_A_HEAD, QUANTILES, three
+from vitscope.analyses.kpca.norms import QUANTILES
 from vitscope.analyses.kpca.reconstruction import errors, squared_norms
 from vitscope.analyses.kpca.spectrum import published_statistics
 from vitscope.analyses.kpca.values import MEASURES, Side, measures, theoretical_side

@@ -3,7 +3,8 @@
 If h is a projection of phi(q), the second distribution lies below the first, and no token has ||h||^2 / ||phi(q)||^2
 above 1. All span decades, so order statistics (minimum, quartiles, maximum, ...) come from counts and sums in fixed,
 log-spaced bins (`order.py`): exact to merge; a number that is alone in its bin is exact, any other right to 0.46 %
-between 1e-12 and 1e12, to 4.7 % outside. Means are exact, but that an outlier rule may cut a bin in two.
+between 1e-12 and 1e12, to 4.7 % outside. Means are exact, but that an outlier rule may cut a bin in two. Of a single
+image everything is exact.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 NORMS = ("phi", "h")
 KINDS = (*NORMS, "ratio")  # the last is ||h||^2 / ||phi(q)||^2 token by token
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95, "min": 0.0, "max": 1.0}
-OF_A_HEAD = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 PER_DECADE = 5  # bins of the table of the distribution
 
 
@@ -44,8 +44,9 @@ class Norms(KpcaAnalysis):
     outliers: 'none', 'above95' (as published: above the 95th percentile removed) or 'iqr'. Tables: `kpca_norms`,
     `kpca_norms_ratio` (of ||h||^2 / ||phi(q)||^2 token by token, and the quotients of the means and medians), and
     `kpca_norms_distribution` for the picture. Mean, quantiles and shares are those of what an outlier rule keeps, block
-    by block; `kept` is its share of the `tokens` that were seen. With `per_head`, `kpca_norms_image_heads` has mean and
-    quartiles over the tokens of each image, block and head, exactly, outliers included.
+    by block; `kept` is its share of the `tokens` that were seen. `kpca_norms_images` has mean, minimum, quartiles and
+    maximum of each image and block by itself, exactly, `kpca_norms_image_heads` (with `per_head`) those of each head;
+    the rule is applied within each.
     """
 
     variants = ("exact", "paper", "code")
@@ -70,11 +71,19 @@ class Norms(KpcaAnalysis):
         found = three(**shared_norms(self.shared, q, k, v, self.variant, self.standardised))  # type: ignore[arg-type]
         numbers = torch.stack([found[kind] for kind in KINDS]).flatten(1)  # (3, B H N)
         order.add_numbers(self.sums["counts"][block], self.sums["totals"][block], numbers)
+        self.emit_images(
+            "kpca_norms_images", batch, {"block": block} | self._exact({k: x.flatten(1) for k, x in found.items()})
+        )
         if self.per_head:
-            columns = {f"{kind}_mean": x.mean(-1) for kind, x in found.items()}
-            for kind, x in found.items():
-                columns |= {f"{kind}_{name}": x.quantile(p, dim=-1) for name, p in OF_A_HEAD.items()}
-            self.emit_heads("kpca_norms_image_heads", batch, block, columns)
+            self.emit_heads("kpca_norms_image_heads", batch, block, self._exact(found))
+
+    def _exact(self, numbers: dict[str, Tensor]) -> dict[str, Tensor]:
+        """phi_mean, phi_min, ... of numbers by kind (..., n)."""
+        return {
+            f"{kind}_{name}": value
+            for kind, x in numbers.items()
+            for name, value in order.describe(x, self.outliers).items()
+        }
 
     def kept(self) -> tuple[Tensor, Tensor]:
         """Counts and totals (blocks, 3, bins) of what the outlier rule keeps."""
@@ -89,7 +98,7 @@ class Norms(KpcaAnalysis):
         seen, left = self.sums["counts"].sum(-1), counts.sum(-1)  # (blocks, 3)
         cells = {"mean": totals.sum(-1) / left}
         cells |= {name: order.quantile(counts, totals, p) for name, p in QUANTILES.items()}
-        last = {"kept": left / seen, "outliers": self.outliers, "tokens": seen, "n": self.images}
+        last = {"kept": left.double() / seen, "outliers": self.outliers, "tokens": seen, "n": self.images}
 
         def table(where: slice | int, first: dict[str, object], more: dict[str, Tensor]) -> pd.DataFrame:
             columns = {
@@ -126,7 +135,8 @@ class Norms(KpcaAnalysis):
     def summary(self) -> dict[str, Figure]:
         if not self.images:
             return {}
-        phi, h, _ = order.quantile(*(x.sum(0) for x in self.kept()), 0.5).tolist()
+        counts, totals = self.kept()
+        phi, h, _ = order.quantile(counts.sum(0), totals.sum(0), 0.5).tolist()
         rule = "" if self.outliers == "none" else f", outliers removed ({self.outliers})"
         note = f"median over tokens, heads, blocks and images{rule}"
         return {"median_phi": self.figure(phi, "", f"‖φ(q)‖², {note}"), "median_h": self.figure(h, "", f"‖h‖², {note}")}

@@ -7,16 +7,19 @@ are those of numpy, linear between two neighbours in rank, hence within the same
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from vitscope.analyses.kpca.statistics import sort_values
 from vitscope.errors import VitscopeError
 
 REACH, CORE = 120, 12  # decades on both sides of 1 that have bins, and of these the ones with fine bins
 COARSE, FINE = 50, 500  # bins per decade
 BOUND = 10 ** (1 / FINE) - 1  # 0.46 %: relative error between 1e-12 and 1e12; outside 10 ** (1 / COARSE) - 1, 4.7 %
+FIVE = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 OUTLIERS = ("none", "above95", "iqr")
 
 
@@ -96,9 +99,37 @@ def cut_outliers(counts: Tensor, sums: Tensor, rule: str) -> tuple[Tensor, Tenso
         q1, q3 = (_log(quantile(counts, sums, q))[..., None] for q in (0.25, 0.75))
         value, reach = _log(sums / counts.clamp_min(1)), 1.5 * (q3 - q1) + 1e-9
         kept = counts * ((value >= q1 - reach) & (value <= q3 + reach))
-    return kept, sums * (kept / counts.clamp_min(1))
+    return kept, sums * (kept.double() / counts.clamp_min(1))  # whole numbers divide to float32
+
+
+def describe(numbers: Tensor, rule: str) -> dict[str, Tensor]:
+    """Mean, minimum, quartiles and maximum of what the rule keeps of numbers at hand, exactly: (..., n) -> (...)."""
+    check_rule(rule)
+    ordered = sort_values(numbers)
+    n = ordered.shape[-1]
+    first, count = torch.zeros_like(ordered[..., 0], dtype=torch.int64), torch.full_like(ordered[..., 0], n).long()
+    if rule == "above95":
+        count = count * 0 + math.floor(0.95 * (n - 1)) + 1
+    elif rule == "iqr":
+        value = _log(ordered)
+        q1, q3 = (_between(value, first, count, q)[..., None] for q in (0.25, 0.75))
+        reach = 1.5 * (q3 - q1) + 1e-9
+        first = (value < q1 - reach).sum(-1)
+        count = (value <= q3 + reach).sum(-1) - first
+    place = torch.arange(n, device=ordered.device)
+    kept = (place >= first[..., None]) & (place < (first + count)[..., None])
+    mean = torch.where(kept, ordered, 0.0).sum(-1) / count
+    return {"mean": mean} | {name: _between(ordered, first, count, q) for name, q in FIVE.items()}
+
+
+def _between(ordered: Tensor, first: Tensor, count: Tensor, q: float) -> Tensor:
+    """The q-quantile of the `count` ordered numbers from place `first` on: (..., n) -> (...)."""
+    position = q * (count - 1).double()
+    low = position.floor().long()
+    a, b = (ordered.gather(-1, (first + place)[..., None]).squeeze(-1) for place in (low, (low + 1).minimum(count - 1)))
+    return a + (position - low) * (b - a)
 
 
 def _log(x: Tensor) -> Tensor:
     """Zero counts as the lowest edge."""
-    return x.clamp_min(edges()[0]).log()
+    return x.clamp_min(float(edges()[0])).log()
