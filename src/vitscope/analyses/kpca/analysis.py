@@ -33,6 +33,7 @@ class KpcaAnalysis(ControlledAnalysis):
 
     control: 'random' runs the same architecture with random weights beside the model, at twice the cost.
     every: look at images 0, every, 2 every, ... of the data only: a hundred images say as much as ten thousand.
+    per_head: append a row per image, block and head, too (`kpca_*_image_heads`): on disk, memory does not grow.
     """
 
     default = False  # asked for by name: an eigen-decomposition per head costs more than the forward pass
@@ -40,14 +41,19 @@ class KpcaAnalysis(ControlledAnalysis):
     axes_needed = False  # D_v axes must exist: refused where there are fewer tokens
 
     def __init__(
-        self, variant: str = "exact", standardised: bool = False, control: str | None = None, every: int = 1
+        self,
+        variant: str = "exact",
+        standardised: bool = False,
+        control: str | None = None,
+        every: int = 1,
+        per_head: bool = False,
     ) -> None:
         super().__init__(control)
         if variant not in self.variants:
             raise VitscopeError(f"variant={variant!r} is not known here: expected one of {', '.join(self.variants)}.")
         if every < 1:
             raise VitscopeError(f"every={every} leaves no image: expected 1 (all) or more.")
-        self.variant, self.standardised, self.every = variant, standardised, every
+        self.variant, self.standardised, self.every, self.per_head = variant, standardised, every, per_head
 
     # for subclasses
 
@@ -160,7 +166,7 @@ class KpcaAnalysis(ControlledAnalysis):
         count = torch.tensor(float(max(1, self.images if n is None else n)), dtype=torch.float64)
         return mean_std(count, self.sums[key], self.sums[f"{key}.squared"])
 
-    def per_head(self, *keys: str, column: str = "metric") -> pd.DataFrame:
+    def heads_table(self, *keys: str, column: str = "metric") -> pd.DataFrame:
         """Tidy: block, head, metric, mean, std, n, from sums (blocks, heads)."""
         import pandas as pd
 
@@ -178,6 +184,20 @@ class KpcaAnalysis(ControlledAnalysis):
 
         cells = {key: c.detach().cpu().numpy() if isinstance(c, Tensor) else c for key, c in columns.items()}
         self.emit(table, pd.DataFrame({"image": batch.indices.numpy()} | cells))
+
+    def emit_heads(self, table: str, batch: Batch, block: int, columns: Mapping[str, Any]) -> None:
+        """One row per image and head, if asked for; tensors (B, H) become columns, anything else is in every row."""
+        import pandas as pd
+
+        if not self.per_head:
+            return
+        heads = torch.arange(self.layout.heads)
+        place = {"image": batch.indices.repeat_interleave(len(heads)), "block": block, "head": heads.repeat(len(batch))}
+        cells = {
+            key: c.detach().cpu().flatten().numpy() if isinstance(c, Tensor) else c
+            for key, c in (place | dict(columns)).items()
+        }
+        self.emit(table, pd.DataFrame(cells))
 
 
 def attention_remarks(model: Model) -> list[str]:
