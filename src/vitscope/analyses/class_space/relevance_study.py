@@ -114,7 +114,7 @@ class Relevance(ClassSpaceAnalysis):
         check_labels(batch.labels, self.projector.classes)
         known = batch.labels >= 0
         if known.any():
-            masks = token_masks(batch.masks, self.layout.grid)
+            masks = token_masks(batch, self.layout.grid)
             self._images(batch, known, None if masks is None else masks[known])
         self.enlist_control(batch)
         super().end_batch(batch)
