@@ -1,6 +1,6 @@
 """Lists of images: a CSV file in which some column names pictures of a dataset.
 
-A heading `path` says which column it is. Otherwise it is the one whose entries are pictures of the dataset: the lists of
+A heading `path` says which column it is. Otherwise it is the one whose entries are pictures of the dataset: lists of
 published studies have columns of their own (`imagenet_id,index,cat,img_name,img_index`). Where file names repeat from
 folder to folder, the column of the folder goes before the name.
 """
@@ -69,7 +69,7 @@ def _rows(path: Path) -> list[list[str]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"The list {path} cannot be read: {error}. Expected a CSV file with a column of image names, such as 'path'."
+            f"The list {path} cannot be read: {error}. Expected a CSV file with a column of image names ('path')."
         ) from error
     rows = [row for row in csv.reader(text.splitlines()) if row and any(cell.strip() for cell in row)]
     if not rows:
