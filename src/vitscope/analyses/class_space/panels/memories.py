@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 TABLE, WEIGHTS = "class_space_memories", "class_space_value_agreement"
-MORE = ("class_space_memories_by_outcome", "class_space_memories_right_wrong", "class_space_memory_classes")
+MORE = ("class_space_memories_by_outcome", "class_space_memories_right_wrong")
 LAYERS = {"attn": "attention", "mlp": "MLP"}
 NULL = f.LineStyle(f.MUTED, "", "--")
 
