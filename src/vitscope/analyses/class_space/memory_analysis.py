@@ -183,7 +183,7 @@ class Memories(ClassSpaceAnalysis):
 
     def _outcomes(self) -> dict[tuple[int, str], tuple[int, int, int, int]]:
         """(right_hits, right, wrong_hits, wrong) of each block and layer."""
-        found = {}
+        found: dict[tuple[int, str], tuple[int, int, int, int]] = {}
         for block, (number, layer) in product(range(self.layout.blocks), enumerate(LAYERS)):
             hits, n = (self.sums[key][block, number].round().long().tolist() for key in ("outcome_hits", "outcome_n"))
             found[block, layer] = hits[1], n[1], hits[0], n[0]
