@@ -27,7 +27,7 @@ STYLES = {
     "attention": f.LineStyle(f.ORANGE, "D"),
     "gradient_x_input": f.LineStyle(f.PURPLE, "v"),
     "class_gradients_probability": f.LineStyle(f.INK, "o", "-."),
-    "class_gradients_logit": f.LineStyle(f.INK, "o", ":"),
+    "class_gradients_logit": f.LineStyle(f.INK, "o"),
     "random": f.LineStyle(f.MUTED, "", ":"),
 }
 NAMES = {
