@@ -140,6 +140,7 @@ FILES = ["val/cat/1.png", "val/cat/2.png", "val/dog/2.png", "val/dog/3.png"]
         ("imagenet_id,index,cat,img_name,img_index\ndog,7,a dog,3.png,0\ncat,4,a cat,1.png,0\n", [3, 0]),
         ("imagenet_id,index,cat,img_name,img_index\ndog,7,a dog,2.png,0\ncat,4,a cat,2.png,0\n", [2, 1]),
         ("label,im_name\n1,3.png\n", [3]),
+        ("label,im_name\n1,3.png\n1,\n1,1.png\n", [3, 0]),  # a row without a name
         ("5,val/dog/3.png\n5,val/cat/1.png\n", [3, 0]),  # no heading, not the first column
     ],
 )

@@ -58,8 +58,8 @@ def read_list(path: Path, names: Sequence[str], root: Path | None) -> Listed:
         chosen = max([chosen, *pairs], key=lambda listed: listed.hits)
     if "path" in lower:
         return chosen
-    headed = chosen.positions[0] is None and len(chosen.entries) > 1 and len(chosen.entries) == len(rows)
-    if headed:  # an unknown first row is a heading
+    of_first_row = chosen.entries[0] in header or set(chosen.entries[0].split("/")) <= set(header)
+    if of_first_row and chosen.positions[0] is None and len(chosen.entries) > 1:  # an unknown first row is a heading
         return Listed(chosen.entries[1:], chosen.positions[1:], header)
     return Listed(chosen.entries, chosen.positions, [])
 
