@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IMAGES = {
     "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
     "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
-    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str,
+    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str,
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
@@ -70,6 +70,7 @@ class AnalyzeOptions:
     strict: bool = False  # stop at unreadable images and doubtful data instead of leaving them out and listing them
     masks: bool = True  # read masks where the data has them
     mask_decoding: str | None = None  # how masks are stored, if not as 0, 1 and 255: nonzero, half or alpha
+    mask_rule: str = "centre"  # the pixel of a mask that speaks for a patch: centre, or corner as in a published study
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
     set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
@@ -116,6 +117,7 @@ class AnalyzeOptions:
         from vitscope.analyses.naming import check_names
         from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
+        from vitscope.data.masks import check_rule
         from vitscope.data.registry import check_place
         from vitscope.models.naming import check_model_name, check_weights_file
         from vitscope.models.preprocess_words import check_words
@@ -127,6 +129,7 @@ class AnalyzeOptions:
             check_words(self.preprocess)
         if self.mask_decoding is not None:
             find_decoding(self.mask_decoding)
+        check_rule(self.mask_rule)
         if self.needs_data:
             self._check_data_given()
         self._check_models_given()
@@ -170,6 +173,7 @@ class AnalyzeOptions:
             strict=self.strict,
             masks=None if self.masks else False,
             mask_decoding=self.mask_decoding,
+            mask_rule=self.mask_rule,
             download=self.download,
         )
 
@@ -264,6 +268,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "share": data["share"],
         "masks": data["masks"],
         "mask_decoding": data.get("mask_decoding"),
+        "mask_rule": data.get("mask_rule", "centre"),
         "seed": config["seed"],
         "only": list(analyses),
         "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in (options or {}).items()},

@@ -41,6 +41,7 @@ class Batch:
     indices: Tensor  # (B,) int64, Item.index
     paths: list[str]
     masks: Tensor | None = None  # (B, H, W) uint8, follows resize and crop of the image
+    mask_rule: str = "centre"  # which pixel of a mask speaks for a token: 'centre' or 'corner' of its patch
     logits: Tensor | None = None  # (B, num_classes)
     number: int = 0  # of this batch in the whole, split-independent order
     skipped: list[Skipped] = field(default_factory=list)

@@ -48,7 +48,8 @@ def evaluation_batches(
         for number, first in enumerate(range(0, n, batch_size))
         if number % world == rank and number >= start
     ]
-    reader = _Reader(data, build_transform(preprocess), plans, prepare, finish, masks=prepare is None)
+    transform = build_transform(preprocess, data.mask_rule)
+    reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)
     return _iterate(reader, workers, context, data.strict)
 
 
@@ -159,6 +160,7 @@ class _Reader(Dataset[Batch]):
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
             paths=[item.path for item in items],
             masks=_stack_masks(masks, shape) if with_masks else None,
+            mask_rule=self.transform.mask_rule,
             number=number,
             skipped=skipped,
         )

@@ -33,7 +33,7 @@ class Readings:
         self.whole = bool(self.known.all())
         self.labels = batch.labels[self.known]
         self.images = batch.indices[self.known]
-        masks = token_masks(batch.masks, selection.layout.grid)
+        masks = token_masks(batch, selection.layout.grid)
         self.masks = masks if masks is None or self.whole else masks[self.known]  # (B, T)
         self.members = selection.members(len(self.labels), self.masks)  # (B, G, n)
         self._current: dict[str, tuple[Tensor, Reading]] = {}
