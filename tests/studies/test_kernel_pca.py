@@ -1,8 +1,8 @@
 """What the programs of the reproduction study print, restated in short, against vitscope's figure of that name.
 
 Sarıtaş & Yıldız, ACL SRW 2025. Each restatement takes the q, k and v of one head (N, D), in double precision and
-without vitscope, so that it can be read beside the published definition. The inputs are those of a small model with
-long keys, where what the programs add to their denominators can be seen.
+without vitscope (but for the signs of eigenvectors), so that it can be read beside the published definition. The
+inputs are those of a small model with long keys, where what the programs add to their denominators can be seen.
 """
 
 from __future__ import annotations
@@ -73,11 +73,18 @@ def published_gram(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return gram - ones @ gram - gram @ ones + ones @ gram @ ones, g
 
 
+def signs_of(k: np.ndarray) -> np.ndarray:
+    """Vitscope's eigenvectors (N, D), of which nothing but the signs is used: which ones LAPACK gives is rounding."""
+    gram = KeyGram(torch.from_numpy(k)[None, None], vectors=k.shape[1], variant="code")
+    assert gram.vectors is not None
+    return gram.vectors[0, 0].numpy()
+
+
 def published_values(k: np.ndarray, v: np.ndarray, added: float = 1e-8) -> dict[str, float]:
     gram, g = published_gram(k)
-    # the scale is no part of the program: it lets LAPACK choose the signs that it chooses for vitscope
-    values, vectors = (x.numpy() for x in torch.linalg.eigh(torch.from_numpy(gram / gram.max())))
+    values, vectors = np.linalg.eigh(gram)
     a = vectors[:, np.argsort(-np.abs(values))[: k.shape[1]]]
+    a = a * np.sign((a * signs_of(k)).sum(0))
     theory = a / g[:, None] - a.mean(0) / g[:, None]
     x, y = (z / (np.linalg.norm(z, axis=1, keepdims=True) + added) for z in (v, theory))
     similarity = x @ y.T
