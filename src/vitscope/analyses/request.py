@@ -33,7 +33,7 @@ PREPROCESS = dict.fromkeys(
 )
 ANALYZED = {
     "label?": str, "model": MODEL, "weights_digest?": str, "edits?": {}, "preprocess?": PREPROCESS, "data": IMAGES,
-    "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "modules?": [str],
+    "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "control?": str, "modules?": [str],
 }  # fmt: skip
 
 
@@ -74,6 +74,7 @@ class AnalyzeOptions:
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
     set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
+    control: str | None = None  # random: every analysis also looks at the same architecture with random weights
     save: tuple[str, ...] = ()  # points whose activations are written to disk, e.g. 'blocks.*.hook_resid_post'
 
     out: str | None = None  # the run folder; for several models the folder of their folders; none: below runs/
@@ -232,6 +233,7 @@ class AnalyzeOptions:
             overwrite=self.overwrite,
             progress=self.progress,
             command=command,
+            control=self.control,
             kind=self.kind,
             explicit=self.only is not None,
         )
@@ -274,6 +276,7 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in (options or {}).items()},
         "batch_size": config["batch_size"],
         "gallery": config["gallery"],
+        "control": config.get("control"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,6 +45,7 @@ class Batch:
     logits: Tensor | None = None  # (B, num_classes)
     number: int = 0  # of this batch in the whole, split-independent order
     skipped: list[Skipped] = field(default_factory=list)
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what analyses share while it passes through
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -196,7 +196,7 @@ class AttackStudy(Analysis):
     def _show(self, attack: str, done: Sweep, task: Task, truth: Tensor, clean: Tensor) -> None:
         """The gallery's pictures."""
         shown = [i for i, image in enumerate(task.indices.tolist()) if image in self.setting.gallery]
-        if not shown or self.setting.folder is None:
+        if not shown or self.setting.folder is None or self.setting.control:
             return
         folder, recipe = self.setting.folder / "images", self.model.preprocess
         names = self.setting.classes if len(self.setting.classes) == self.model.num_classes else ()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from vitscope.analyses import create_analysis, measure
+from vitscope.analyses import create_analysis, measure, tables_of
 from vitscope.analyses.kpca import order
 from vitscope.analyses.kpca.analysis import attention_remarks
 from vitscope.analyses.kpca.gamma import VECTORS
@@ -223,10 +223,10 @@ def test_the_random_twin_is_measured_beside_the_model_in_the_same_pass(small_mod
     values, norms = run(model, batches([2, 1]), "kpca.values", "kpca.reconstruction", control="random")
     twin = run(shared_twin(model), batches([3]), "kpca.values")
     expected = twin.tables()["kpca_values"].drop(columns="weights")
-    found = pick(values.tables()["kpca_values"], weights="random").drop(columns="weights").reset_index(drop=True)
+    found = pick(tables_of(values)["kpca_values"], weights="random").drop(columns="weights").reset_index(drop=True)
     pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-6)
     own = run(model, batches([3]), "kpca.reconstruction").tables()["kpca_reconstruction"]
-    found = pick(norms.tables()["kpca_reconstruction"], weights="own").reset_index(drop=True)
+    found = pick(tables_of(norms)["kpca_reconstruction"], weights="own").reset_index(drop=True)
     pd.testing.assert_frame_equal(found, own, rtol=1e-3, atol=1e-6)
     assert len(pd.concat(values.rows["kpca_values_images"])) == 3 * 2 * 3  # the twin leaves no rows
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control
+from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
 from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
 from vitscope.analyses.class_space.projection import Heads, Reading
@@ -112,8 +112,8 @@ class Identifiability(ClassSpaceAnalysis):
 
     def end_batch(self, batch: Batch) -> None:
         super().end_batch(batch)  # the twin has seen the batch, too
-        if self._tests_control and isinstance(self._twin, Identifiability) and (batch.labels >= 0).any():
-            for block, (own, random) in enumerate(zip(self._ranks, self._twin._ranks)):
+        if self._tests_control and isinstance(self.twin, Identifiability) and (batch.labels >= 0).any():
+            for block, (own, random) in enumerate(zip(self._ranks, self.twin._ranks)):
                 self.sums["paired"][block] += difference_counts(own, random, self.projector.classes)
 
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
@@ -160,7 +160,7 @@ class Identifiability(ClassSpaceAnalysis):
             squares = [(compared.square() * members).sum((-2, -1)) for members in (first, second)]
             self.sums["pooled_squares"].add_(torch.stack(squares, -1))
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         level, change, distribution = [], [], []
@@ -193,7 +193,7 @@ class Identifiability(ClassSpaceAnalysis):
                 for block, counts in enumerate(self.sums["paired"])
             )
         compared = self._comparison()
-        return tables | ({"class_space_class_vs_context": compared} if compared is not None else {})
+        return with_rows(tables | ({"class_space_class_vs_context": compared} if compared is not None else {}))
 
     def _comparison(self) -> pd.DataFrame | None:
         import pandas as pd
@@ -225,7 +225,7 @@ class Identifiability(ClassSpaceAnalysis):
         return {"difference_pooled": difference, "p_pooled": p}
 
     def summary(self) -> dict[str, Figure]:
-        table = self.counted_tables().get("class_space_identifiability")
+        table = self.tables().get("class_space_identifiability")
         if table is None:  # no image has a label
             return {}
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]

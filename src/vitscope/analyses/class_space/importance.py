@@ -125,7 +125,7 @@ class MemoryImportance(ClassSpaceAnalysis):
     def end_batch(self, batch: Batch) -> None:
         pass
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         n = float(self.sums["n"])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_rows
 from vitscope.analyses.class_space.memories import (
     BEST,
     LAYERS,
@@ -158,7 +158,7 @@ class Memories(ClassSpaceAnalysis):
                 self.sums["outcome_hits"][:, number].add_(values[:, 0, :, 0] @ outcome)
         self._active, self._tops = [], []
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows, outcomes = [], []
@@ -179,7 +179,7 @@ class Memories(ClassSpaceAnalysis):
         tables |= {"class_space_memories_by_outcome": pd.DataFrame(outcomes)} if outcomes else {}
         tables |= {"class_space_memory_classes": self._names_table()} if self.names else {}
         compared = outcome_table(self._outcomes(), self.variant == "code")
-        return tables | ({"class_space_memories_right_wrong": compared} if compared is not None else {})
+        return with_rows(tables | ({"class_space_memories_right_wrong": compared} if compared is not None else {}))
 
     def _outcomes(self) -> dict[tuple[int, str], tuple[int, int, int, int]]:
         """(right_hits, right, wrong_hits, wrong) of each block and layer."""
@@ -231,7 +231,7 @@ class Memories(ClassSpaceAnalysis):
         return pd.concat(frames, ignore_index=True).assign(n_classes=self.projector.classes)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.counted_tables().get("class_space_memories")
+        table = self.tables().get("class_space_memories")
         if table is None:  # no image has a label
             return {}
         image = table[table["tokens"] == ("image" if "image" in self.groups else "class")]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.clusters import mean_over_images
 from vitscope.analyses.class_space.curves import (
     DIRECTIONS,
@@ -145,7 +145,6 @@ class Relevance(ClassSpaceAnalysis):
         if known.any():
             masks = token_masks(batch, self.layout.grid)
             self._images(batch, known, None if masks is None else masks[known])
-        self.enlist_control(batch)
         super().end_batch(batch)
 
     def _images(self, batch: Batch, known: Tensor, masks: Tensor | None) -> None:
@@ -229,7 +228,7 @@ class Relevance(ClassSpaceAnalysis):
             frames.append(pd.DataFrame({"image": images[i], "map": self._title(method), **cells, "value": value}))
         self.emit("maps_relevance", pd.concat(frames, ignore_index=True))
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         n, rows, curves = float(self.sums["n"]), [], []
@@ -254,7 +253,7 @@ class Relevance(ClassSpaceAnalysis):
             forward, backward = COST[method]
             cost = {"forward_passes": forward, "backward_passes": backward, "n_images": round(n)}
             rows.append(row | self._places(m) | cost)
-        return {"relevance": pd.DataFrame(rows), "relevance_curves": pd.DataFrame(curves)}
+        return with_rows({"relevance": pd.DataFrame(rows), "relevance_curves": pd.DataFrame(curves)})
 
     def _places(self, m: int) -> dict[str, object]:
         n = float(self.sums["n_masked"])
@@ -269,7 +268,7 @@ class Relevance(ClassSpaceAnalysis):
         return row | {"object_share": float(self.sums["chance"]) / n, "n_masked": round(n)}
 
     def summary(self) -> dict[str, Figure]:
-        found = self.counted_tables().get("relevance")
+        found = self.tables().get("relevance")
         if found is None:  # no image has a label
             return {}
         table = found.set_index("method")

@@ -1,8 +1,8 @@
 """One projection for all: class-space analyses of the same batch share each block's readings.
 
-Whoever comes first in a block projects a point; the others find the result. It hangs on the batch, belongs to the very
+Whoever comes first in a block projects a point; the others find the result in `batch.shared`. It belongs to the very
 tensor it was computed from (so that an edited or a second model never finds another's), is replaced block by block
-and removed at the end of the batch.
+and let go at the end of the batch.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from vitscope.analyses.class_space.tokens import Selection, token_masks
 
 if TYPE_CHECKING:
     from vitscope.data.batch import Batch
-
-SLOT = "_class_space"  # where it hangs on the batch
 
 
 class Readings:
@@ -86,15 +84,10 @@ class Readings:
 
 def shared_readings(projector: Projector, selection: Selection, ties: Ties, batch: Batch) -> Readings:
     """The batch's readings for these options, made on first use."""
-    slot = vars(batch).setdefault(SLOT, {})
-    key = (projector.key, selection, ties)
-    if key not in slot:
-        slot[key] = Readings(projector, selection, ties, batch)
-    return slot[key]
-
-
-def release(batch: Batch) -> None:
-    vars(batch).pop(SLOT, None)
+    key = ("class space", projector.key, selection, ties)
+    if key not in batch.shared:
+        batch.shared[key] = Readings(projector, selection, ties, batch)
+    return batch.shared[key]
 
 
 def _on_cpu(reading: Reading) -> Reading:

@@ -153,7 +153,7 @@ class Gamma(KpcaAnalysis):
             each = {m: found[f"{kind}.{m}"].mean(2) for m in (*METRICS, "off_centre")}
             self.emit_heads("kpca_gamma_image_heads", batch, block, {"vectors": kind} | each)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows, blocks = self.images * self.layout.heads, self.layout.blocks
@@ -175,11 +175,8 @@ class Gamma(KpcaAnalysis):
             for metric in ("residual", "off_centre"):
                 frame = self.heads_table(f"{kind}.head_{metric}")
                 heads.append(frame.assign(metric=metric, vectors=kind))
-        return {
-            "kpca_gamma": pd.concat(per_block, ignore_index=True),
-            "kpca_gamma_average": pd.concat(average, ignore_index=True),
-            "kpca_gamma_heads": pd.concat(heads, ignore_index=True),
-        }
+        tables = {"kpca_gamma": per_block, "kpca_gamma_average": average, "kpca_gamma_heads": heads}
+        return self.labelled({name: pd.concat(frames, ignore_index=True) for name, frames in tables.items()})
 
     def summary(self) -> dict[str, Figure]:
         notes = {

@@ -89,7 +89,7 @@ class Norms(KpcaAnalysis):
         """Counts and totals (blocks, 3, bins) of what the outlier rule keeps."""
         return order.cut_outliers(self.sums["counts"], self.sums["totals"], self.outliers)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         if not self.images:
@@ -111,13 +111,13 @@ class Norms(KpcaAnalysis):
         quotients = {
             f"of_{name}s": (cells[name][:, 1:2] / cells[name][:, :1]).expand(-1, 3) for name in ("mean", "median")
         }
-        return {
-            "kpca_norms": table(
-                slice(2), {"block": [b for b in blocks for _ in NORMS], "norm": [*NORMS] * len(blocks)}, {}
-            ),
+        places = {"block": [b for b in blocks for _ in NORMS], "norm": [*NORMS] * len(blocks)}
+        tables = {
+            "kpca_norms": table(slice(2), places, {}),
             "kpca_norms_ratio": table(2, {"block": [*blocks]}, quotients),
             "kpca_norms_distribution": self._distribution(counts[:, :2]),
         }
+        return self.labelled(tables)
 
     def _distribution(self, counts: Tensor) -> pd.DataFrame:
         """Shares in bins of a fifth of a decade, empty ones left out."""

@@ -140,7 +140,7 @@ class Reconstruction(KpcaAnalysis):
         self.emit_images("kpca_reconstruction_images", batch, {"block": block} | columns)
         self.emit_heads("kpca_reconstruction_image_heads", batch, block, means)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         tables = {"kpca_reconstruction": self.heads_table(*self.METRICS)}
@@ -151,7 +151,7 @@ class Reconstruction(KpcaAnalysis):
                 {"block": range(self.layout.blocks), "log_mean_error": torch.where(error > 0, error, nan).log().numpy()}
                 | {"exists": exists.numpy(), "n": self.images}
             )
-        return tables
+        return self.labelled(tables)
 
     def summary(self) -> dict[str, Figure]:
         rate, ratio = (self.moments(metric)[0].mean() for metric in ("violation", "log10_ratio"))

@@ -159,7 +159,7 @@ class Spectrum(KpcaAnalysis):
             self.add_moments(name, value)
         self.emit_images("kpca_spectrum_images", batch, found | {"largest": self._largest, "trace": self._trace})
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows = self.images * self.layout.heads
@@ -184,11 +184,8 @@ class Spectrum(KpcaAnalysis):
             }
             for name in PUBLISHED
         ]
-        return {
-            "kpca_spectrum": self.heads_table(*self.METRICS),
-            "kpca_eigenvalues": eigenvalues,
-            "kpca_eigenvalue_statistics": pd.DataFrame(statistics),
-        }
+        tables = {"kpca_spectrum": self.heads_table(*self.METRICS), "kpca_eigenvalues": eigenvalues}
+        return self.labelled(tables | {"kpca_eigenvalue_statistics": pd.DataFrame(statistics)})
 
     def summary(self) -> dict[str, Figure]:
         by_rank = f"largest of the {self.of}, averaged by rank over heads and blocks; no keys can exceed "

@@ -208,18 +208,19 @@ class Values(KpcaAnalysis):
             each = {m: found[f"{kind}.{m}"] for m in MEASURES}
             self.emit_heads("kpca_values_image_heads", batch, block, {"values": kind} | each)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         heads = [self.heads_table(*(f"{kind}.{m}" for m in MEASURES)).assign(values=kind) for kind in self.kinds]
         table = pd.concat(heads, ignore_index=True)
         table["metric"] = table["metric"].str.rpartition(".")[2]
         table = table[["block", "head", "values", "metric", "mean", "std", "n"]]
-        return {
+        tables = {
             "kpca_values": table,
             "kpca_values_layers": over_heads(table, ["block", "values", "metric"]),
             "kpca_values_model": over_heads(table, ["values", "metric"]),
         }
+        return self.labelled(tables)
 
     def summary(self) -> dict[str, Figure]:
         found = {}
