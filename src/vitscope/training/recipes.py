@@ -107,6 +107,8 @@ RECIPES: dict[str, Recipe] = {
         options={
             "data": "fashion-mnist",
             "model": "small",
+            "model_options": {"norm_eps": 1e-5, "dropouts": 1, "attention_init": "xavier"},
+            "preprocess": "separation",
             "epochs": 150,
             "batch_size": 64,
             "optimizer": "adam",
@@ -115,6 +117,7 @@ RECIPES: dict[str, Recipe] = {
             "schedule": "constant",
             "warmup_epochs": 0.0,
             "clip_grad": None,
+            "probe_images": "all",
         },
     ),
 }
