@@ -15,14 +15,14 @@ from torch import nn
 from vitscope import open_model
 from vitscope.data import load_data
 from vitscope.data.transforms import build_transform
+from vitscope.errors import VitscopeError
 from vitscope.training import TrainOptions, recipe_options, train
 from vitscope.training.picture_augment import Changes, PictureAugmentation
 from vitscope.training.schedule import Schedule, rate_noise
-from vitscope.training.setup import build_model, probe_data
+from vitscope.training.setup import build_model, build_optimizer, probe_data
 
-# --- learning rates: 12 epochs of 5 steps, warmed up over 2 -------------------------------------------------------------
-
-EPOCHS, STEPS, WARM, START, PEAK, LEAST = 12, 5, 2, 1e-6, 1e-3, 1e-5
+EPOCHS, STEPS, WARM, START, PEAK, LEAST = 12, 5, 2, 1e-6, 1e-3, 1e-5  # warmed up over 2 epochs of 5 steps
+EVERY_WEIGHT_DECAYS = {"filter_bias_and_bn": False}
 ACCURACIES = [0.1, 0.2, 0.3, 0.29, 0.3, 0.28, 0.31, 0.31, 0.31, 0.31, 0.30, 0.2]
 
 
@@ -123,9 +123,6 @@ def test_the_rate_of_the_deit_recipe_in_its_own_epochs():
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected, rel=1e-6)
 
 
-# --- augmentation --------------------------------------------------------------------------------------------------------
-
-
 def test_random_erasing_fills_a_box_as_its_mode_says():
     from PIL import Image
 
@@ -148,7 +145,35 @@ def test_random_erasing_fills_a_box_as_its_mode_says():
         assert (mode == "const") == (not inside.any())
 
 
-# --- the separation study ------------------------------------------------------------------------------------------------
+def start_of(**changes: object) -> dict[str, torch.Tensor]:
+    data = load_data("mnist5k", "train", images=20)
+    model = {"depth": 1, "img_size": 32}
+    settings: dict = {"model": "deit_tiny_patch16_224", "model_options": model, "attention": "symmetric", **changes}
+    return build_model(TrainOptions(**settings), data).module.state_dict()
+
+
+def test_a_training_can_start_as_a_program_that_forgets_to_call_its_initialiser():
+    """Uniform within 1 / sqrt(inputs), biases too, instead of timm's normal 0.02 and biases of 0."""
+    theirs, ours = start_of(init="torch"), start_of()
+    layers = [key.removesuffix(".weight") for key in ours if key.endswith(("qkv.weight", "proj.weight", "fc1.weight"))]
+    for layer in (name for name in layers if name != "patch_embed.proj"):
+        bound = 192**-0.5
+        assert 0.98 * bound < theirs[f"{layer}.weight"].abs().max() <= bound
+        assert theirs[f"{layer}.bias"].std() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+        assert ours[f"{layer}.weight"].std() == pytest.approx(0.02, rel=0.05)
+        assert not ours[f"{layer}.bias"].any()
+    for name in ("cls_token", "pos_embed"):
+        assert theirs[name].std() == pytest.approx(0.02, rel=0.25)
+    assert all(torch.equal(a, b) for a, b in zip(theirs.values(), start_of(init="torch").values()))
+    with pytest.raises(VitscopeError, match="as the memory happens to be"):
+        start_of(model_options={"weight_init": "skip"})
+
+
+def test_the_studys_small_model_has_a_width_of_348():
+    model = open_model("deit_small_patch16_224", "random", embed_dim=348)
+    assert (model.layout.width, model.layout.heads) == (348, 6)
+    assert sum(p.numel() for p in model.module.parameters()) == 18_179_476
+    assert sum(p.numel() for p in open_model("deit_small_patch16_224", "random").module.parameters()) == 22_050_664
 
 
 class StudysLayer(nn.Module):
@@ -234,6 +259,33 @@ def test_the_recipe_normalises_as_the_study(recipes_model):
     x, _ = build_transform(recipes_model.preprocess)(data.read(0).image)
     pixels = np.asarray(data.read(0).image.convert("L"), dtype=np.float64)[None] / 255
     np.testing.assert_allclose(x.numpy(), (pixels - 0.1307) / 0.3081, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (torch.optim.Adam, {}),
+        (torch.optim.AdamW, {"optimizer": "adamw", "weight_decay": 0.01, "optimizer_options": EVERY_WEIGHT_DECAYS}),
+        (torch.optim.SGD, {"optimizer": "momentum", "optimizer_options": {"momentum": 0.0}}),
+        (torch.optim.ASGD, {"optimizer": "asgd"}),
+    ],
+)  # fmt: skip
+def test_optimizers_of_the_studys_sweep_are_pytorchs_with_their_defaults(theirs, ours):
+    weights = []
+    for build in (
+        lambda net: theirs(net.parameters(), lr=1e-3),
+        lambda net: build_optimizer(recipe_options("small", **ours), net),
+    ):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)).double()
+            optimizer = build(net)
+            for _ in range(4):
+                optimizer.zero_grad()
+                net(torch.randn(5, 4, dtype=torch.float64)).square().sum().backward()
+                optimizer.step()
+        weights.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
+    torch.testing.assert_close(*weights, rtol=0, atol=1e-12)
 
 
 def published_fuzziness(features: np.ndarray, labels: np.ndarray) -> float:

@@ -92,7 +92,9 @@ def test_repeated_augmentation_shows_fewer_pictures_in_several_versions(textures
 def test_a_resumed_epoch_draws_the_same_versions(textures: Path) -> None:
     data = load_data("texture_data:textures", "train")
     preprocess = Preprocess((1, 16, 16), (0.5,), (0.5,))
-    pictures = Pictures(data, preprocess, augment=PictureAugmentation(preprocess, Changes("crop", erase=0.5)), repeats=3)
+    pictures = Pictures(
+        data, preprocess, augment=PictureAugmentation(preprocess, Changes("crop", erase=0.5)), repeats=3
+    )
     whole = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=0))
     rest = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=4))
     assert len(rest) == len(whole) - 4

@@ -127,7 +127,7 @@ def small(
         if isinstance(part, nn.LayerNorm):
             part.eps = norm_eps
         if isinstance(part, Mlp) and dropouts == 1:
-            part.drop1 = nn.Identity()
+            part.drop1 = nn.Identity()  # type: ignore[assignment]
         if isinstance(part, Attention) and attention_init == "xavier":
             start_as_multihead_attention(part)
     configuration = {

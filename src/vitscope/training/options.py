@@ -28,7 +28,7 @@ _FREE = (
 _NOT_SAVED = ("out", "overwrite", "progress")
 # Options that older runs do not name: saved where they are not at their default.
 _LATER = (
-    *("mask_decoding", "use_ema", "inat_category", "auto_augment", "color_jitter", "train_interpolation"),
+    *("mask_decoding", "use_ema", "init", "inat_category", "auto_augment", "color_jitter", "train_interpolation"),
     *("erase_mode", "erase_count", "cutmix_minmax", "mixup_prob", "mixup_switch_prob", "mixup_mode"),
     *("rate_set", "decay_epochs", "decay_rate", "patience_epochs", "lr_noise", "lr_noise_pct", "lr_noise_std"),
 )
@@ -76,13 +76,14 @@ class TrainOptions:
     weights: str | Path | None = None  # where to start: a file, a run folder, or 'pretrained' (timm's own)
     use_ema: bool = True  # averaged weights, where the file of `weights` or `teacher_weights` has plain ones, too
     preprocess: str = "whole"  # of a new model: 'whole' (around grey), 'model' (its own), or words: 'mean=0.1,std=0.3'
+    init: Literal["model", "torch"] = "model"  # start of a new model; 'torch': linear layers as PyTorch draws them
     attention: str = ""  # another attention in chosen blocks, e.g. 'rpc:layers=0'; empty leaves the model as it is
     label: str = ""  # what reports call it; the model's name if empty
 
     # how it learns
     epochs: int = 20  # passes over the training images
     batch_size: int = 64  # images per step over all processes together, so that more processes learn the same
-    optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows
+    optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows, or 'asgd' (PyTorch's)
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)  # for create_optimizer_v2: momentum, betas
     lr: float = 1e-3  # peak learning rate
     lr_batch: int = 0  # lr is meant for batches of this size and scaled to batch_size; 0: lr as it is

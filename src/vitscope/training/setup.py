@@ -83,11 +83,18 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
             f"num_classes={settings['num_classes']} was asked for, but {data.name} has {data.num_classes} classes "
             f"({_some(data.classes)}). Leave num_classes out: it follows the data."
         )
+    if settings.get("weight_init") == "skip":
+        raise VitscopeError(
+            "weight_init='skip' leaves class token and positions as the memory happens to be: leave it out. With "
+            "init='torch' (--init torch) linear layers start as PyTorch draws them."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that tags disagree on mean/std, of which none is used
         if options.weights is None:
             attention = options.attention or None
             model = open_model(options.model, "random", seed=options.seed, attention=attention, **settings)
+            if options.init == "torch":
+                _start_as_torch(model.module, options.seed)
         else:
             model = start_from(options, settings, data.classes)
     recipe = model.preprocess
@@ -100,6 +107,24 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
     source = {**model.source, "options": settings}
     notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
     return Model(model.module, options.label or options.model, recipe, source, notes, data.classes)
+
+
+def _start_as_torch(module: nn.Module, seed: int) -> None:
+    """Linear layers uniform within 1 / sqrt(inputs), class token and positions normal with deviation 0.02.
+
+    So start the models of the RPC-Attention study, whose program names timm's initialiser and never calls it.
+    """
+    import torch
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for part in module.modules():
+            if isinstance(part, nn.Linear):
+                part.reset_parameters()
+        for name in ("pos_embed", "cls_token"):
+            if isinstance(start := getattr(module, name, None), nn.Parameter):
+                nn.init.trunc_normal_(start, std=0.02)
 
 
 def what_is_lost(model: Model, data: ImageData) -> str | None:
@@ -147,14 +172,25 @@ def resolved(options: TrainOptions, data: TrainData, model: Model, device: str) 
 def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
     from timm.optim import create_optimizer_v2, list_optimizers
 
-    known = [str(name) for name in list_optimizers()]
+    known = [*map(str, list_optimizers()), "asgd"]
     if options.optimizer not in known:
         raise VitscopeError(f"timm has no optimizer {options.optimizer!r}.{suggest(options.optimizer, known)}")
     settings = {"lr": options.peak_lr, "weight_decay": options.weight_decay, **options.optimizer_options}
     try:
+        if options.optimizer == "asgd":
+            return _asgd(module, **settings)
         return create_optimizer_v2(module, opt=options.optimizer, **settings)
     except (ImportError, AssertionError, RuntimeError, TypeError, ValueError) as error:  # needs a GPU, or a package
         raise VitscopeError(f"The optimizer {options.optimizer!r} cannot be used here: {error}") from error
+
+
+def _asgd(module: nn.Module, weight_decay: float, **settings: Any) -> Optimizer:
+    """PyTorch's averaged SGD, which the separation study varies and timm does not have; weights decay as in timm."""
+    from timm.optim import param_groups_weight_decay
+    from torch.optim import ASGD
+
+    weights = param_groups_weight_decay(module, weight_decay) if weight_decay else module.parameters()
+    return ASGD(weights, **settings)
 
 
 class Average:

@@ -107,9 +107,9 @@ def _build(name: str, weights: str | Path | None, use_ema: bool) -> tuple[nn.Mod
     return module, str(weights)
 
 
-def _sizes(state: Mapping[str, Tensor], configuration: Mapping[str, Any]) -> dict[str, int]:
+def _sizes(state: Mapping[str, Tensor], configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Classes and channels, read off the weights of the layers that timm names for them."""
-    sizes = {}
+    sizes: dict[str, Any] = {}
     for option, layer, axis in (("num_classes", "classifier", 0), ("in_chans", "first_conv", 1)):
         named = configuration.get(layer)
         weight = state.get(f"{named}.weight") if isinstance(named, str) else None
