@@ -103,7 +103,7 @@ def test_what_the_study_has_of_its_own_are_options() -> None:
 
 @pytest.mark.parametrize("option", [{"dropouts": 3}, {"norm_eps": 0.0}, {"attention_init": "xaver"}], ids=str)
 def test_options_of_which_there_is_no_model_say_what_was_expected(option: dict) -> None:
-    with pytest.raises(VitscopeError, match="expected|has 1"):
+    with pytest.raises(VitscopeError, match=r"expected|has 1"):
         open_model("small", "random", **option)
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.optimize import curve_fit
 from torch import nn
 
 from vitscope import open_model
+from vitscope.analyses.separation import compare_fits
 from vitscope.data import load_data
 from vitscope.data.transforms import build_transform
 from vitscope.errors import VitscopeError
@@ -286,6 +288,21 @@ def test_optimizers_of_the_studys_sweep_are_pytorchs_with_their_defaults(theirs,
                 optimizer.step()
         weights.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
     torch.testing.assert_close(*weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "values", [[292.3, 27.4, 16.5, 12.5, 9.08, 6.98, 6.18], [25, 20, 18, 17, 16.5, 16.2, 16]], ids=str
+)
+def test_the_published_fit_of_seven_layers_is_one_of_ours(values):
+    def decay(x, a, b, c):
+        return a * np.exp(-b * x) + c
+
+    x, y = np.arange(1, 8), np.array(values)
+    found, _ = curve_fit(decay, x, y, p0=(100, 0.1, 0), maxfev=2000)
+    r2 = 1 - ((y - decay(x, *found)) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    (ours,) = (fit for fit in compare_fits(x.tolist(), values) if (fit.curve, fit.errors) == ("exponential", "D"))
+    np.testing.assert_allclose((ours.a, ours.b, ours.c), found, rtol=1e-5)
+    assert ours.r2 == pytest.approx(r2, abs=1e-6)
 
 
 def published_fuzziness(features: np.ndarray, labels: np.ndarray) -> float:

@@ -7,7 +7,7 @@ Its blocks normalise the sum and not the branch, as the first transformers did:
 so the stream is normalised after every branch, and there is no norm before the head. Class token and positions start at
 zero, dropout is in the MLP alone, and linear layers start as PyTorch draws them.
 
-The study's model has a little more that is its own: norms that add 1e-5, one dropout per MLP, and the start of PyTorch's
+The study's model has a little more of its own: norms that add 1e-5, one dropout per MLP, and the start of PyTorch's
 attention. These are options, and the recipe `small` has them: a run folder of an earlier training names none, and its
 weights mean what they meant.
 """
