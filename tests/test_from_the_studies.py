@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli import run
-from vitscope.runs.request import AnalyzeOptions
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "from-the-studies.md"
 SCRIPTS = (

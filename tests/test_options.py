@@ -10,13 +10,13 @@ import pytest
 
 from vitscope.analyses import Analysis, create_analysis
 from vitscope.analyses.engine import EngineOptions
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.attention import parse_attention
 from vitscope.errors import VitscopeError
 from vitscope.options import check_fields, read_yaml
 from vitscope.robustness.attacks import create_attack
 from vitscope.robustness.attacks.pgd import PGD
 from vitscope.runs import Run
-from vitscope.runs.request import AnalyzeOptions
 from vitscope.training import TrainOptions
 
 NAN, INFINITY = float("nan"), float("inf")

@@ -274,3 +274,97 @@ def test_a_configuration_that_names_nothing_foreign_remembers_nothing(here):
     assert outside_modules({"analyses": {"accuracy": {}}}) == []
     assert outside_modules({"analyses": {"brightness": {}}}) == [here]
     assert outside_modules({"attention": "rpc:layers=0; brightness"}) == [here]
+
+
+FETCHING = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What timm is asked to fetch: there is no net here, and none is needed to refuse."""
+    asked: list[str] = []
+
+    def create_model(name: str, pretrained: bool = False, **options: object) -> object:
+        asked.extend([name] * pretrained)
+        raise OSError("no net")
+
+    monkeypatch.setattr("timm.create_model", create_model)
+    monkeypatch.setattr("vitscope.models.creation.at_hand", lambda name: False)
+    return asked
+
+
+CONFIGURATIONS = {
+    "analyze": {"models": [FETCHING], "data": "mnist5k", "images": 10},
+    "train": {"model": FETCHING, "weights": "pretrained", "data": "mnist5k", "preprocess": "model"},
+    "sweep": {"model": FETCHING, "weights": "pretrained", "data": "mnist5k", "preprocess": "model"},
+}
+
+
+@pytest.mark.parametrize("command", CONFIGURATIONS)
+def test_weights_that_only_a_file_asks_for_are_not_fetched(command, fetched, here, capsys):
+    Path("config.yaml").write_text(yaml.safe_dump(CONFIGURATIONS[command]))
+    assert run([command, "--config", "config.yaml", "--out", "run"]) == 2
+    assert "--trust" in capsys.readouterr().err
+    assert fetched == []
+
+
+def test_weights_that_a_person_asks_for_are_fetched(fetched, here, capsys):
+    settings = CONFIGURATIONS["analyze"]
+    Path("config.yaml").write_text(yaml.safe_dump(settings))
+    plain = ["analyze", FETCHING, "--data", "mnist5k", "--images", "10"]
+    for words in (plain, [*plain, "--config", "config.yaml"], ["analyze", "--config", "config.yaml", "--trust"]):
+        assert run([*words, "--out", "run"]) == 2
+        assert "could not be fetched" in capsys.readouterr().err
+    assert fetched == [FETCHING] * 3
+
+
+def test_a_run_with_timms_weights_is_not_done_again_by_fetching_them(fetched, here, capsys):
+    words = ["analyze", *COMMON, "--data", "mnist5k", "--images", "8", "--only", "accuracy"]
+    assert run([*words, "--out", "run"]) == 0, capsys.readouterr().err
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    config["model"] = {"name": FETCHING, "options": {}, "weights": "timm pretrained"}
+    Path("run/config.yaml").write_text(yaml.safe_dump(config))
+    for trust, said in (([], "--trust"), (["--trust"], "could not be fetched")):
+        assert run(["rerun", "run", "--out", "again", *trust]) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(VitscopeError, match="trust=True"):
+        vitscope.rerun("run", "again")
+    assert fetched == [FETCHING]
+
+
+def test_weights_on_this_machine_are_taken_whoever_asks(monkeypatch, tmp_path):
+    from vitscope.models.creation import at_hand
+
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda repo, file: None)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert not at_hand("deit_tiny_patch16_224.fb_in1k")
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "hub" / "checkpoints" / "deit_tiny_patch16_224-a1311bcf.pth").touch()
+    assert at_hand("deit_tiny_patch16_224.fb_in1k")
+    found = {("timm/deit_small_patch16_224.fb_in1k", "model.safetensors")}
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *key: "there" if key in found else None)
+    assert at_hand("deit_small_patch16_224.fb_in1k")
+
+
+def test_data_that_only_a_file_asks_for_are_not_fetched(here, monkeypatch, capsys):
+    monkeypatch.setenv("VITSCOPE_DATA", str(Path("data").absolute()))
+    asked = []
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", lambda *a, **k: asked.append(k))
+    Path("config.yaml").write_text("models: [small]\nweights: [random]\ndata: cifar10\ndownload: true\n")
+    assert run(["analyze", "--config", "config.yaml", "--out", "run"]) == 2
+    assert "--trust" in capsys.readouterr().err
+    assert not asked
+    assert run(["analyze", "--config", "config.yaml", "--download", "--out", "run"]) == 2  # fetched, and not there
+    assert asked
+
+
+def test_what_goes_to_a_cluster_is_typed_by_a_person(here, monkeypatch, capsys):
+    sent = []
+    monkeypatch.setattr("vitscope.sweeps.sweep", lambda options, vary, **how: sent.append(how["slurm"]) or 1 / 0)
+    Path("config.yaml").write_text("data: mnist5k\nmodel: small\nslurm: {setup: ['touch imported']}\n")
+    words = ["sweep", "--config", "config.yaml", "--out", "run"]
+    assert run(words) == 2
+    assert "shell commands" in capsys.readouterr().err
+    assert sent == []
+    assert run([*words, "--trust"]) == 1  # it arrives where it would be sent
+    assert sent == [{"setup": ["touch imported"]}]

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from vitscope.analyses import Analysis as Analysis
+    from vitscope.analyses import AnalyzeOptions as AnalyzeOptions
     from vitscope.analyses import analyze as analyze
     from vitscope.analyses import list_analyses as list_analyses
     from vitscope.analyses import register_analysis as register_analysis
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     from vitscope.models import Model as Model
     from vitscope.models import list_models as list_models
     from vitscope.models import open_model as open_model
+    from vitscope.repeat import rerun as rerun
     from vitscope.report import build_report as build_report
     from vitscope.robustness import attack as attack
     from vitscope.robustness import evaluate as evaluate
-    from vitscope.runs import AnalyzeOptions as AnalyzeOptions
     from vitscope.runs import Run as Run
-    from vitscope.runs import rerun as rerun
     from vitscope.sweeps import sweep as sweep
     from vitscope.training import TrainOptions as TrainOptions
     from vitscope.training import train as train
@@ -41,6 +41,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "Analysis": "analyses",
+        "AnalyzeOptions": "analyses",
         "analyze": "analyses",
         "list_analyses": "analyses",
         "register_analysis": "analyses",
@@ -55,12 +56,11 @@ __getattr__, __dir__, __all__ = lazy(
         "Model": "models",
         "list_models": "models",
         "open_model": "models",
+        "rerun": "repeat",
         "build_report": "report",
         "attack": "robustness",
         "evaluate": "robustness",
-        "AnalyzeOptions": "runs",
         "Run": "runs",
-        "rerun": "runs",
         "sweep": "sweeps",
         "TrainOptions": "training",
         "train": "training",

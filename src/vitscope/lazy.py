@@ -11,14 +11,16 @@ from typing import Any
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__, __dir__, __all__ = lazy(__name__, {"analyze": "engine"})` for names that live in modules below.
 
-    No name may be that of a module in the package: importing that module would put it in the name's place.
+    A home with dots, `vitscope.interrupt`, lies elsewhere. No name may be that of a module in the package: importing
+    that module would put it in the name's place.
     """
     names = sorted(homes)
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        home = homes[name]
+        value = getattr(import_module(home if "." in home else f"{package}.{home}"), name)
         setattr(sys.modules[package], name, value)
         return value
 

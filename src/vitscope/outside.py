@@ -1,8 +1,9 @@
-"""Code outside of the package: found by `package.module:Name`, and imported only because a person said so.
+"""What comes from outside of the package: code found by `package.module:Name`, weights and data fetched from the net.
 
 A name that somebody types, or passes to a function, is imported. A name that only stands in a file (a run's folder, a
 configuration, a model's description) is not: such a folder may come from anyone. Inside `only_named` nothing is
-imported but what the words of the command line name too, unless they say `--trust`.
+imported but what the words of the command line name too, unless they say `--trust`; and once a file has been read for
+options (`reading`), nothing that the words do not name is fetched.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +24,20 @@ from vitscope.errors import VitscopeError, suggest
 PACKAGE = "vitscope"
 TRUST = "--trust"
 _ADDRESS = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
-# may a module be imported? None: whatever is asked for, since a person's own program asks
-_allowed: ContextVar[Callable[[str], bool] | None] = ContextVar("allowed", default=None)
+
+
+@dataclass
+class _Said:
+    """What a person said, and what else is at work in the same call."""
+
+    words: frozenset[str]
+    modules: frozenset[str]  # of the addresses among the words
+    trust: bool
+    files: list[str] = field(default_factory=list)  # options were read from them
+
+
+# None: whatever is asked for is done, since a person's own program asks
+_said: ContextVar[_Said | None] = ContextVar("said", default=None)
 
 
 def is_outside(thing: Any) -> bool:
@@ -44,16 +58,47 @@ def modules_in(words: Iterable[str]) -> frozenset[str]:
 
 @contextmanager
 def only_named(words: Iterable[str] = (), *, trust: bool = False) -> Iterator[None]:
-    """Inside the block only modules that `words` name are imported; with `trust` all. An outer block wins."""
-    if _allowed.get() is not None:
+    """Inside the block only what `words` name is imported or fetched; with `trust` all. An outer block wins."""
+    if _said.get() is not None:
         yield
         return
-    named = modules_in(words)
-    token = _allowed.set(lambda module: trust or module in named)
+    given = list(words)
+    token = _said.set(_Said(frozenset(given), modules_in(given), trust))
     try:
         yield
     finally:
-        _allowed.reset(token)
+        _said.reset(token)
+
+
+def reading(file: object) -> None:
+    """Note that options come from a file, which may come from anyone."""
+    said = _said.get()
+    if said is not None:
+        said.files.append(str(file))
+
+
+def has_read() -> bool:
+    """Do options of this call come from a file that nobody vouched for?"""
+    said = _said.get()
+    return said is not None and bool(said.files) and not said.trust
+
+
+def check_fetch(name: str, what: str, error: type[VitscopeError] = VitscopeError) -> None:
+    """Refuse to fetch what only a file asks for."""
+    said = _said.get()
+    if said is None or said.trust or not said.files or any(name in (w, w.partition("=")[2]) for w in said.words):
+        return
+    raise error(
+        f"{said.files[0]} asks for {what}, not on this machine: nothing was fetched because a file says so. If you "
+        f"trust that file, say {TRUST} (in Python: trust=True)."
+    )
+
+
+def check_typed(option: str, file: object, why: str) -> None:
+    """Refuse an option of a file that a person has to type, or to trust."""
+    said = _said.get()
+    if said is not None and not said.trust:
+        raise VitscopeError(f"{file}: {option} {why}: type --{option} yourself, or {TRUST} if you trust that file.")
 
 
 def find_object(address: str, kind: str, error: type[VitscopeError] = VitscopeError) -> Any:
@@ -74,8 +119,8 @@ def find_object(address: str, kind: str, error: type[VitscopeError] = VitscopeEr
 
 def import_outside(module: str, wanted_by: str, error: type[VitscopeError] = VitscopeError) -> ModuleType:
     """Import a user's module; the current folder counts, after everything that is installed."""
-    allowed = _allowed.get()
-    if allowed is not None and not allowed(module):
+    said = _said.get()
+    if said is not None and not said.trust and module not in said.modules:
         raise error(
             f"{wanted_by[0].upper()}{wanted_by[1:]} is code outside of vitscope, named only by a file: nothing was "
             f"imported. If you trust that file, say {TRUST} (in Python: trust=True), or name the module yourself."

@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from vitscope.architectures.families import block_row
 from vitscope.models import Model, open_model
 from vitscope.models.creation import create
-from vitscope.models.families import block_row
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from model_names import SMALLER, SUPPORTED

@@ -128,8 +128,8 @@ def test_masks_can_be_left_aside(tmp_path):
 
 
 def test_black_and_white_masks_give_object_tables_with_their_decoding_and_a_rerun_keeps_it(tmp_path, capsys):
+    from vitscope.analyses.request import AnalyzeOptions
     from vitscope.data import load_data
-    from vitscope.runs.request import AnalyzeOptions
 
     digits = load_data("mnist5k", "test", images=20)
     for item in map(digits.read, range(20)):

@@ -314,3 +314,17 @@ def test_damaged_run_folders(place, capsys, data):
         else:
             commands.append([*BASE["analyze"], "--out", str(run_folder)])
         answer(data.draw(st.sampled_from(commands)), capsys)
+
+
+@fuzzed(20)
+@given(data=st.data())
+def test_odd_words_in_the_place_of_a_model_or_a_run(place, capsys, data):
+    command = data.draw(st.sampled_from(["analyze", "lens", "attack", "evaluate", "cost", "report", "rerun"]))
+    words = [data.draw(st.sampled_from(ODD)) for _ in range(data.draw(st.integers(1, 2)))]
+    if command in BASE:
+        rest = BASE[command][2:]
+        if data.draw(st.booleans()):
+            rest = [word for word in rest if word not in ("--weights", "random")]
+        words += rest
+    with tempfile.TemporaryDirectory(dir=place) as out:
+        answer([command, *words, *(["--out", f"{out}/run"] if command != "cost" else [])], capsys)

@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from vitscope.analyses.base import Figure
-from vitscope.data.batch import Skipped
 from vitscope.runs import Run
 
 HOSTILE = """<script>document.title='hacked'</script>"><img src=x onerror=alert(1)>'&amp;"""
@@ -90,7 +89,7 @@ def fill(run: Run, *, seed: int, blocks: int, classes: list[str], images: int = 
     )
     timing = {"seconds": 83.25, "images_per_second": 612.5, "peak_memory_bytes": 812_345_678}
     run.write_timing({"analyze": timing})
-    run.write_skipped([Skipped(17, f"val/{HOSTILE}/broken.png", "truncated file")])
+    run.write_skipped([(17, f"val/{HOSTILE}/broken.png", "truncated file")])
     run.log_warning(f"a tag was chosen for {HOSTILE}")
 
 

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from vitscope.analyses.base import Figure
-from vitscope.data.batch import Skipped
 from vitscope.errors import NumericalError, RunError
 from vitscope.runs import FORMAT, Run
 
@@ -46,7 +45,7 @@ def test_tables_summary_timing_warnings_and_skipped_come_back(tmp_path: Path) ->
         run.write_timing({"seconds": 12.5})
         run.log_warning("watch out")
         run.log_warning("watch out")
-        run.write_skipped([Skipped(5, "b.png", "broken"), Skipped(2, "a.png", "empty")])
+        run.write_skipped([(5, "b.png", "broken"), (2, "a.png", "empty")])
     read = Run.open(tmp_path)
     pd.testing.assert_frame_equal(read.table("attention"), table, check_exact=True)
     assert read.table("nothing") is None

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.data.transforms import build_transform
 from vitscope.errors import VitscopeError
 from vitscope.models.preprocess_words import PRESETS, check_words, preprocess_in_words, words_of
 from vitscope.models.preprocessing import Preprocess
-from vitscope.runs.request import AnalyzeOptions
 
 TIMM = Preprocess((3, 224, 224), (0.5,) * 3, (0.5,) * 3, "bicubic", 0.9, "center", "a tag")
 IMAGENET = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitscope.analyses.interrupt import Interrupted
 from vitscope.errors import VitscopeError
+from vitscope.interrupt import Interrupted
 from vitscope.sweeps import execution, make_plan, sweep
 from vitscope.sweeps.job import Job
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitscope.analyses.interrupt import Interrupted
 from vitscope.errors import RunError
+from vitscope.interrupt import Interrupted
 from vitscope.runs import Run
 from vitscope.training import TrainOptions, loop, train
 from vitscope.training.checkpoint import load_checkpoint

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from vitscope.analyses.base import register_analysis as register_analysis
     from vitscope.analyses.base import zeros as zeros
     from vitscope.analyses.engine import analyze as analyze
-    from vitscope.analyses.interrupt import Interrupted as Interrupted
     from vitscope.analyses.one_pass import measure as measure
+    from vitscope.analyses.request import AnalyzeOptions as AnalyzeOptions
+    from vitscope.interrupt import Interrupted as Interrupted
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "Analysis": "base",
+        "AnalyzeOptions": "request",
         "Figure": "base",
-        "Interrupted": "interrupt",
+        "Interrupted": "vitscope.interrupt",
         "Setting": "base",
         "analyze": "engine",
         "create_analysis": "base",

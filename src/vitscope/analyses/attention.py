@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from vitscope.architectures.layout import Layout
     from vitscope.data.batch import Batch
     from vitscope.models import Model
-    from vitscope.models.layout import Layout
 
 UNITS = {
     "entropy": "nats",

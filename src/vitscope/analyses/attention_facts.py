@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.analyses.one_pass import evaluating
+from vitscope.architectures.families import block_row
+from vitscope.architectures.layout import input_size
 from vitscope.capture import Cache, attention_scores
 from vitscope.capture.points import is_attention_point
 from vitscope.errors import UnsupportedModelError
-from vitscope.models.families import block_row
-from vitscope.models.layout import input_size
 
 if TYPE_CHECKING:
     from vitscope.models import Model

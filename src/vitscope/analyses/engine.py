@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
-from vitscope.analyses.ranks import Ranks, local_device
 from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
 from vitscope.analyses.share import Share, check_world, share_size
 from vitscope.errors import VitscopeError
 from vitscope.options import check_fields
+from vitscope.processes import Ranks, local_device
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis
 from vitscope.analyses.chance import chance_remark
-from vitscope.analyses.ranks import Ranks
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import merge_rows, rows_folder
 from vitscope.analyses.share import Share
 from vitscope.analyses.state import State, load_state, restore_sums
 from vitscope.errors import DataError, RunError
+from vitscope.processes import Ranks
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.gallery import gallery_rows, save_thumbnails
-from vitscope.analyses.interrupt import Interrupted, StopRequest, deferred_signals
 from vitscope.analyses.one_pass import OnePass, evaluating
-from vitscope.analyses.ranks import Ranks
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import RowWriter, rows_folder
 from vitscope.analyses.state import State, load_state, restore_sums, save_state
 from vitscope.errors import RunError
+from vitscope.interrupt import Interrupted, StopRequest, deferred_signals
+from vitscope.processes import Ranks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import nn
 
+from vitscope.architectures.compiled import refuse_compiled
+from vitscope.architectures.families import block_row
 from vitscope.attention.module import AttentionModule
 from vitscope.attention.registry import attention_class, build_options
 from vitscope.errors import UnsupportedModelError, VitscopeError
-from vitscope.models.families import block_row
-from vitscope.models.model import refuse_compiled
 
 Layers = str | int | Iterable[int]
 
@@ -151,9 +151,8 @@ def format_layers(layers: Iterable[int]) -> str:
 
 
 def module_of(model: Any) -> nn.Module:
-    from vitscope.models.model import Model
-
-    return model.module if isinstance(model, Model) else model
+    """The module itself, or the one that a vitscope Model wraps."""
+    return model if isinstance(model, nn.Module) else model.module
 
 
 def blocks_of(module: Any) -> list[nn.Module]:
@@ -189,7 +188,7 @@ def _fit_tokens(options: Any, module: Any) -> Any:
     """Fill in the number of tokens for an attention that is tied to it."""
     if not any(f.name == "tokens" for f in fields(options)) or getattr(options, "form", "") != "matrix":
         return options
-    from vitscope.models.layout import derive_layout
+    from vitscope.architectures.layout import derive_layout
 
     tokens = derive_layout(module).tokens
     if options.tokens not in (None, tokens):

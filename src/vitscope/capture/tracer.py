@@ -23,11 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from vitscope.architectures.families import block_row, mlp_row
 from vitscope.capture.cache import Cache
 from vitscope.capture.points import FIRST_POINT, LAST_POINT, Point, block_of, is_attention_point
 from vitscope.capture.weighted import additive_bias, attention_scores, weighted_attention, weighted_sum
 from vitscope.errors import UnsupportedModelError, VitscopeError
-from vitscope.models.families import block_row, mlp_row
 
 Edit = Callable[[Tensor, Point], "Tensor | None"]
 Sink = Callable[[int, Cache], None]
@@ -265,7 +265,7 @@ class Tracer:
                 raise UnsupportedModelError(_no_call(block, owner.get_submodule(block_row(owner).attn), 0, 1))
             raise UnsupportedModelError(
                 f"{name} was not met: {type(owner).__name__} does not run its parts in the way that "
-                "vitscope.models.families describes, so this point can be neither read nor changed."
+                "vitscope.architectures.families describes, so this point can be neither read nor changed."
             )
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import tyro
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli.configuration import parse_with_config
 from vitscope.cli.parsing import named
 from vitscope.cli.results import show
-from vitscope.runs.request import AnalyzeOptions
 
 EXAMPLES = """\
   vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --split val --out runs/tiny
@@ -35,7 +35,7 @@ class Words(AnalyzeOptions):
     config: Annotated[str | None, named("FILE")] = None
     """YAML with the names of these options, or a run's config.yaml; what else is typed here wins"""
     trust: bool = False
-    """import the code outside of vitscope that a run folder or --config names; only what you trust"""
+    """import the code and fetch the weights that only a run folder or --config names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

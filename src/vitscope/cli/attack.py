@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import tyro
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli.analyze import Words
 from vitscope.cli.parsing import named, parse
 from vitscope.cli.results import show
 from vitscope.errors import VitscopeError
-from vitscope.runs.request import AnalyzeOptions
 
 EXAMPLES = """\
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks fgsm,pgd --eps 1/255..6/255 --out runs/attack

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from vitscope.cli.parsing import parse
 from vitscope.errors import VitscopeError
-from vitscope.outside import import_remembered
+from vitscope.outside import check_typed, import_remembered, reading
 from vitscope.runs.config import load_yaml
 
 
@@ -36,6 +36,9 @@ def parse_with_config(
     config = load_yaml(Path(str(file)))
     if "trust" in config:
         raise VitscopeError(f"{file}: a file cannot ask to be trusted. Type --trust if you trust it.")
+    if config.get("slurm"):
+        check_typed("slurm", file, "goes to the cluster as it is, and may hold shell commands")
+    reading(file)
     if problems := import_remembered(config, file):
         raise VitscopeError("\n".join(problems))
     try:

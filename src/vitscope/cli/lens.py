@@ -9,11 +9,11 @@ from typing import Annotated
 
 import tyro
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli.analyze import Words
 from vitscope.cli.parsing import named, parse
 from vitscope.cli.results import show
 from vitscope.errors import VitscopeError
-from vitscope.runs.request import AnalyzeOptions
 
 EXAMPLES = """\
   vitscope lens vit_tiny_patch16_224 --data path/to/imagenet --split val --control random --out runs/lens

@@ -29,11 +29,11 @@ class RerunOptions:
     overwrite: bool = False
     """replace what is in the new run folder"""
     trust: bool = False
-    """import the code outside of vitscope that the run folder names; only what you trust"""
+    """import the code and fetch the weights that the run folder names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(RerunOptions, "rerun", arguments, EXAMPLES)
-    from vitscope.runs import rerun
+    from vitscope.repeat import rerun
 
     show([rerun(options.run, options.out, overwrite=options.overwrite)])

@@ -10,6 +10,7 @@ from vitscope.cli.configuration import parse_with_config
 from vitscope.cli.parsing import named
 from vitscope.cli.train import Words as TrainWords
 from vitscope.errors import VitscopeError
+from vitscope.outside import has_read
 from vitscope.training.options import TrainOptions
 from vitscope.training.recipes import recipe_options
 
@@ -68,6 +69,10 @@ def main(arguments: Sequence[str]) -> None:
     vary = parse_vary(words.vary)
     options.check()
     check_values(options, vary)
+    if has_read():  # the runs are processes of their own, which know no file
+        from vitscope.training.start import check_weights_at_hand
+
+        check_weights_at_hand(options)
     from vitscope.cli.results import show
     from vitscope.sweeps import sweep
     from vitscope.sweeps.sweeping import failed_runs

@@ -34,7 +34,7 @@ class Words(TrainOptions):
     config: Annotated[str | None, named("FILE")] = None
     """YAML with the names of these options, or a training run's config.yaml; what else is typed here wins"""
     trust: bool = False
-    """import the code outside of vitscope that --config or a run folder names; only what you trust"""
+    """import the code and fetch the weights that only --config or a run folder names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

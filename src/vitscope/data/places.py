@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vitscope.errors import DataError
+from vitscope.outside import check_fetch
 
 
 def places(root: Path | None, extra: Sequence[Path]) -> list[Path]:
@@ -20,7 +21,8 @@ def places(root: Path | None, extra: Sequence[Path]) -> list[Path]:
 
 @contextmanager
 def download_errors(name: str, target: Path) -> Iterator[None]:
-    """Turn whatever a download raises into one message."""
+    """Turn whatever a download raises into one message. A download that only a file asks for is refused."""
+    check_fetch("--download", f"a download of {name}", DataError)
     try:
         target.mkdir(parents=True, exist_ok=True)
         yield

@@ -1,7 +1,4 @@
-"""Models: any timm ViT, wrapped and never rewritten.
-
-Names are loaded on first use: `capture` reads `models.families` while `models.model` stands on `capture`.
-"""
+"""Models: any timm ViT, wrapped and never rewritten."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from typing import TYPE_CHECKING
 from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
+    from vitscope.architectures.layout import Layout as Layout
     from vitscope.models.catalog import ModelRow as ModelRow
     from vitscope.models.catalog import candidate_names as candidate_names
     from vitscope.models.catalog import iter_models as iter_models
     from vitscope.models.catalog import list_models as list_models
     from vitscope.models.examine import describe as describe
-    from vitscope.models.layout import Layout as Layout
     from vitscope.models.model import Model as Model
     from vitscope.models.open import open_model as open_model
     from vitscope.models.preprocessing import Preprocess as Preprocess
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "Layout": "layout",
+        "Layout": "vitscope.architectures.layout",
         "Model": "model",
         "ModelRow": "catalog",
         "Preprocess": "preprocessing",

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,10 +23,11 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
+from vitscope.architectures.families import check_model
+from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
-from vitscope.models.families import check_model
-from vitscope.models.layout import input_size
 from vitscope.options import check_finite
+from vitscope.outside import check_fetch, has_read
 
 OWN = {"small": "vitscope.models.small"}  # name -> the module that holds a function of that name
 
@@ -56,6 +58,7 @@ def create_pretrained(name: str, **options: Any) -> nn.Module:
         raise UnsupportedModelError(
             f"timm has no pretrained weights for {name}: give weights=FILE or weights='random'."
         )
+    check_at_hand(name)
     try:
         return timm.create_model(name, pretrained=True, **options)
     except Exception as error:  # the hub, sockets, hashes, disks: a download has many ways to fail
@@ -63,6 +66,27 @@ def create_pretrained(name: str, **options: Any) -> nn.Module:
             f"The pretrained weights of {name} could not be fetched ({type(error).__name__}: {_reason(error)}). "
             "Give a file (weights=FILE, --weights FILE), or ask for random weights (weights='random')."
         ) from error
+
+
+def check_at_hand(name: str) -> None:
+    """Refuse to fetch weights that only a file asks for (`vitscope.outside`); those on this machine are taken."""
+    if has_read() and not at_hand(name):
+        check_fetch(name, f"the pretrained weights of {name}", WeightsError)
+
+
+def at_hand(name: str) -> bool:
+    """Are timm's own weights of a model on this machine already?"""
+    from huggingface_hub import try_to_load_from_cache
+    from timm.models import get_pretrained_cfg
+
+    found = get_pretrained_cfg(name)
+    if found is None:
+        return False
+    files = [found.hf_hub_filename, "model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin"]
+    if found.hf_hub_id and any(isinstance(try_to_load_from_cache(found.hf_hub_id, f), str) for f in files if f):
+        return True
+    urls = [found.url] if isinstance(found.url, str) else found.url or ()
+    return any((Path(torch.hub.get_dir()) / "checkpoints" / Path(url).name).is_file() for url in urls)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import sys
 
+from vitscope.architectures.families import check_model
+from vitscope.architectures.layout import derive_layout, input_size
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.catalog import SHIPPED, ModelRow, as_text, timm_version
 from vitscope.models.class_space import why_no_class_space
 from vitscope.models.creation import OWN, sketch
-from vitscope.models.families import check_model
-from vitscope.models.layout import derive_layout, input_size
 
 logger = logging.getLogger(__name__)
 

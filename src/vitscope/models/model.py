@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitscope.architectures.compiled import refuse_compiled
+from vitscope.architectures.families import check_model
+from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.capture import Cache, Edit, Tracer, resolve
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import VitscopeError
 from vitscope.models import class_space
-from vitscope.models.families import check_model
-from vitscope.models.layout import Layout, derive_layout
 from vitscope.models.preprocessing import Preprocess
 
 
@@ -176,22 +177,3 @@ class Model:
 
 def _function_name(function: Edit) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
-
-
-def refuse_compiled(module: nn.Module) -> None:
-    """Hooks do not fire inside compiled code, so points would silently be missing."""
-    for part in module.modules():
-        if (
-            hasattr(part, "_orig_mod")  # torch.compile(module)
-            or getattr(part, "_compiled_call_impl", None) is not None  # module.compile()
-            or _is_compiled(part.forward)  # module.forward = torch.compile(module.forward)
-        ):
-            raise UnsupportedModelError(
-                "A compiled module cannot be looked into: hooks do not fire inside compiled code. "
-                "Open the original instead: `compiled._orig_mod`, or the model before `.compile()`."
-            )
-
-
-def _is_compiled(function: Callable[..., Any]) -> bool:
-    """Wrapped by torch.compile, and not by torch.compiler.disable, which leaves the same mark and one more."""
-    return hasattr(function, "_torchdynamo_orig_callable") and not hasattr(function, "_torchdynamo_disable")

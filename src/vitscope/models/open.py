@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitscope.architectures.compiled import refuse_compiled
+from vitscope.architectures.families import check_model
+from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models import separation
 from vitscope.models.creation import OWN, create, create_pretrained
-from vitscope.models.families import check_model
-from vitscope.models.layout import input_size
-from vitscope.models.model import Model, refuse_compiled
+from vitscope.models.model import Model
 from vitscope.models.naming import is_trained
 from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
 from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
@@ -247,14 +248,14 @@ def _build(name: str, options: dict[str, Any]) -> Any:
 
 def _own_attention(file: Checkpoint, weights: str | Path) -> Any:
     """What a checkpoint of the published programs says of its attention; None where it is softmax."""
-    from vitscope.attention.published import published_attention
+    from vitscope.models.published import published_attention
 
     return published_attention(file.state, file.arguments, str(weights)) or None
 
 
 def _check_arguments(module: Any, file: Checkpoint, weights: str | Path, stated: Collection[str] = ()) -> None:
     if file.arguments:
-        from vitscope.attention.published import check_arguments
+        from vitscope.models.published import check_arguments
 
         check_arguments(module, file.state, file.arguments, str(weights), stated)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.panel_parts import stacked, tables_of
 from vitscope.report.panel import Panel
+from vitscope.report.panel_parts import stacked, tables_of
 from vitscope.report.sources import parts_of
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from vitscope.analyses.class_space.panels.parts import few_ticks, who
-from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.conventions import CLEAN, NOISE
 

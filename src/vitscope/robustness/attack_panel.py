@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 
 if TYPE_CHECKING:

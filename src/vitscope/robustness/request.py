@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.registry import ATTACKS
 from vitscope.robustness.epsilons import parse_epsilons
-from vitscope.runs.request import AnalyzeOptions
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData

@@ -9,19 +9,15 @@ from vitscope.lazy import lazy
 if TYPE_CHECKING:
     from vitscope.runs.files import atomic_write as atomic_write
     from vitscope.runs.lock import lock_holder as lock_holder
-    from vitscope.runs.repeat import rerun as rerun
-    from vitscope.runs.request import AnalyzeOptions as AnalyzeOptions
     from vitscope.runs.run import FORMAT as FORMAT
     from vitscope.runs.run import Run as Run
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "AnalyzeOptions": "request",
         "FORMAT": "run",
         "Run": "run",
         "atomic_write": "files",
         "lock_holder": "lock",
-        "rerun": "repeat",
     },
 )

@@ -22,8 +22,6 @@ from vitscope.runs.shape import misfit, read_json
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.analyses.base import Figure
-    from vitscope.data.batch import Skipped
 
 FORMAT = 1  # of the folder; raised when an older folder can no longer be read or resumed
 
@@ -245,7 +243,7 @@ class Run:
         check_table(check_name(name), table, allow_nan)
         return atomic_write(self.tables_dir / f"{name}.csv", to_csv(table))
 
-    def write_summary(self, figures: Mapping[str, Figure | Mapping[str, Any]]) -> None:
+    def write_summary(self, figures: Mapping[str, Any]) -> None:
         """Headline figures by name, merged with those that are there."""
         self.check_writable()
         new: dict[str, Any] = {}
@@ -267,11 +265,11 @@ class Run:
         self.check_writable()
         atomic_write(self.path / "timing.json", _json({**self.timing, **plain(timing, "timing")}))
 
-    def write_skipped(self, skipped: Iterable[Skipped]) -> None:
-        """Replace tables/skipped.csv, in the order of the data; no file where nothing was skipped."""
+    def write_skipped(self, skipped: Iterable[tuple[int, str, str]]) -> None:
+        """Replace tables/skipped.csv: (number, path, reason) in the order of the data; no file where there are none."""
         import pandas as pd
 
-        rows = sorted({(s.index, s.path, s.reason) for s in skipped})
+        rows = sorted(set(skipped))
         if rows:
             self.write_table("skipped", pd.DataFrame(rows, columns=SKIPPED_COLUMNS))
         else:

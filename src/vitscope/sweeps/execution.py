@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitscope.analyses.interrupt import Interrupted, deferred_signals
 from vitscope.errors import VitscopeError
+from vitscope.interrupt import Interrupted, deferred_signals
 from vitscope.runs import Run
 from vitscope.sweeps.job import Job
 from vitscope.sweeps.plan import PlannedRun

@@ -11,8 +11,8 @@ from torch import Tensor
 from vitscope.analyses.base import Figure
 from vitscope.analyses.chance import describe_chance, near_chance
 from vitscope.analyses.one_pass import evaluating
-from vitscope.analyses.ranks import Ranks
 from vitscope.errors import DataError, NumericalError
+from vitscope.processes import Ranks
 from vitscope.runs import Run
 from vitscope.training.memory import Pictures
 from vitscope.training.options import TrainOptions

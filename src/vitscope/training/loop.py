@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vitscope.analyses.interrupt import Interrupted, deferred_signals
-from vitscope.analyses.ranks import Ranks
 from vitscope.data import steps_per_epoch
 from vitscope.data.mask_decoding import doubtful_masks
 from vitscope.errors import NumericalError
+from vitscope.interrupt import Interrupted, deferred_signals
+from vitscope.processes import Ranks
 from vitscope.runs import Run, atomic_write
 from vitscope.training.augment import EpochAugmentation
 from vitscope.training.checkpoint import BEST, LAST, load_checkpoint, newest_checkpoint, save_checkpoint

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.naming import with_options
 from vitscope.analyses.one_pass import measure
-from vitscope.analyses.ranks import Ranks
 from vitscope.analyses.selection import choose_analyses, start_analyses
 from vitscope.errors import VitscopeError
+from vitscope.processes import Ranks
 from vitscope.training.options import TrainOptions
 from vitscope.training.setup import probe_data
 

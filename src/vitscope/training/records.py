@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vitscope.analyses.base import Figure
-from vitscope.analyses.ranks import Ranks
-from vitscope.data import Skipped
+from vitscope.processes import Ranks
 from vitscope.runs import Run
 from vitscope.training.checkpoint import LAST
 from vitscope.training.options import TrainOptions
@@ -57,7 +56,7 @@ def finish_run(run: Run, data: TrainData, progress: Progress) -> None:
 
 def note_skipped(run: Run, skipped: list[list[Any]]) -> None:
     if skipped:
-        run.write_skipped(Skipped(*entry) for entry in skipped)
+        run.write_skipped((index, path, reason) for index, path, reason in skipped)
         run.log_warning(f"{len(skipped):,} images could not be read and were left out: table 'skipped'.")
 
 

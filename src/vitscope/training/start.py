@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.attention import convert_from_description, describe_attention
-from vitscope.attention.published import check_arguments
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
+from vitscope.models.creation import check_at_hand
 from vitscope.models.naming import is_trained
+from vitscope.models.published import check_arguments
 from vitscope.models.weights import check_finite, check_types, count_classes, load_into, read_weights, sha256
 
 if TYPE_CHECKING:
@@ -81,6 +82,15 @@ class _Start:
     classes: list[str] | None = None  # those that they learned
     remarks: Sequence[str] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of the training
+
+
+def check_weights_at_hand(options: TrainOptions) -> None:
+    """Refuse options of a file that would fetch weights, of the model or of its teacher."""
+    names = [options.model] if str(options.weights) == "pretrained" else []
+    if options.teacher and options.teacher_weights is None and not is_trained(options.teacher):
+        names.append(options.teacher)
+    for name in names:
+        check_at_hand(name)
 
 
 def _read(options: TrainOptions) -> _Start:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitscope.errors import VitscopeError, WeightsError
 from vitscope.models import Preprocess, describe, open_model
 from vitscope.models.catalog import read_table
-from vitscope.models.creation import OWN
+from vitscope.models.creation import OWN, check_at_hand
 from vitscope.models.naming import is_trained
 from vitscope.models.open import check_name
 from vitscope.models.preprocessing import from_timm
@@ -87,6 +87,7 @@ def _build(name: str, weights: str | Path | None, use_ema: bool) -> tuple[nn.Mod
     if weights is None:
         if not timm.is_model_pretrained(name):
             raise WeightsError(f"timm has no weights for the teacher {name}: give --teacher-weights FILE.")
+        check_at_hand(name)
         try:
             return timm.create_model(name, pretrained=True), f"The weights of {name}"
         except Exception as error:  # the hub, sockets, hashes, disks: a download has many ways to fail

@@ -74,10 +74,10 @@ def test_analyses_share_one_projection_per_point(model, batches, monkeypatch):
     from vitscope.analyses.class_space.projection import Projector
 
     calls = []
-    read = Projector.read
-    monkeypatch.setattr(Projector, "read", lambda self, *a, **k: calls.append(k["where"]) or read(self, *a, **k))
+    read = Projector.read_all
+    monkeypatch.setattr(Projector, "read_all", lambda self, *a, **k: calls.append(k["where"]) or read(self, *a, **k))
     measure(model, batches[:1], [Identifiability(), Composition(), Memories()])
-    points = [point for where in calls for point in where.split(" or ")]
+    points = [point for where in calls for point in where]
     assert len(points) == len(set(points)) == 3 * 3 + 1  # three points per block, and the embedding
     assert len(calls) == 3 + 1  # those of a block together
     assert not [key for key in vars(batches[0]) if key.startswith("_")]  # nothing stays on the batch

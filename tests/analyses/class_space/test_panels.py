@@ -47,7 +47,7 @@ def digits(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(tools, digits, tmp_path_factory):
-    from vitscope.analyses.panel_parts import tables_of  # noqa: F401  (panels are registered by importing analyses)
+    from vitscope.report.panel_parts import tables_of  # noqa: F401  (panels are registered by importing analyses)
 
     out = tmp_path_factory.mktemp("runs")
     options = {**ANALYSES, "probes": {"train": str(digits), "train_split": "train", "tokens": "class,mean"}}

@@ -32,10 +32,17 @@ def test_reading_equals_brute_force_in_double_whatever_the_chunk(model, batch, t
             assert reading.logit[b, n].item() == pytest.approx(true.item(), rel=1e-4, abs=1e-4)
 
 
-def test_top_class_is_argmax_also_where_the_first_place_is_tied():
+@pytest.mark.parametrize("rows", [0, 1, 50, 600])
+def test_largest_are_those_of_topk_and_the_first_of_equal_ones_comes_first(rows):
     generator = torch.Generator().manual_seed(0)
-    for logits in (torch.randn(50, 30, generator=generator), torch.randint(0, 4, (50, 30), generator=generator)):
-        assert torch.equal(projection.top_class(logits.float()), logits.float().argmax(1))
+    values = torch.randn(2, rows, 30, generator=generator)
+    before = values.clone()
+    assert torch.equal(projection.largest(values, 5), values.topk(5).indices)
+    assert torch.equal(projection.largest(values[..., :3], 5), values[..., :3].topk(3).indices)
+    assert torch.equal(values, before)  # looked through in copies
+    tied = torch.randint(0, 4, (2, rows, 30), generator=generator).float()
+    stable = tied.sort(dim=-1, descending=True, stable=True).indices
+    assert torch.equal(projection.largest(tied, 5), stable[..., :5])
 
 
 def test_distilled_models_send_each_token_through_its_own_head(tools):
@@ -70,3 +77,15 @@ def test_nan_in_the_residual_is_an_error_that_names_the_place(model, batch):
     x[1, 2, 0] = float("nan")
     with pytest.raises(NumericalError, match=r"blocks\.1\.hook_resid_post"), torch.no_grad():
         Projector(model).read(x, torch.tensor([0, 1]), where="blocks.1.hook_resid_post")
+
+
+def test_an_edit_of_the_final_norm_changes_what_the_model_says_and_no_reading(model, batch):
+    points = "blocks.2.hook_resid_post"
+    with torch.no_grad():
+        plain, cache = model.run_with_cache(batch.images, points)
+        before = Projector(model).read(cache[points], batch.labels)
+        with model.edits({"ln_final.hook_normalized": lambda x, point: 2 * x}):
+            edited, cache = model.run_with_cache(batch.images, points)
+            after = Projector(model).read(cache[points], batch.labels)
+    assert not torch.allclose(plain, edited)
+    assert torch.equal(before.logit, after.logit)

@@ -55,7 +55,7 @@ def test_all_five_are_registered_and_stand_under_one_name():
 
 
 def test_an_option_of_the_group_is_one_of_each_member():
-    from vitscope.runs.request import AnalyzeOptions
+    from vitscope.analyses.request import AnalyzeOptions
 
     chosen = AnalyzeOptions(only=("kpca",), set={"kpca.every": 10, "kpca.values.axes": "kpca"}).analyses()
     assert list(chosen) == NAMES

@@ -19,9 +19,9 @@ from vitscope.analyses.attention_facts import attention_facts, check_points, row
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
+    from vitscope.architectures.layout import Layout
     from vitscope.capture import Edit
     from vitscope.models import Model
-    from vitscope.models.layout import Layout
 
 AttentionEdit = Literal["self_only", "no_cls"]
 EDITS: tuple[AttentionEdit, ...] = ("self_only", "no_cls")

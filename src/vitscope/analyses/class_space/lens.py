@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vitscope.analyses.base import register_analysis
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
-from vitscope.analyses.class_space.projection import Heads
+from vitscope.analyses.class_space.projection import Heads, largest
 from vitscope.analyses.class_space.ranks import check_labels, identifiability, ties_of, true_rank
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import SUFFIX
@@ -26,10 +26,10 @@ from vitscope.errors import DataError, VitscopeError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from vitscope.architectures.layout import Layout
     from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
-    from vitscope.models.layout import Layout
 
 SAID = {"class_space_topk": ("class", "class_name", "logit"), "maps_class_space": ("value",)}  # what a model says
 
@@ -134,10 +134,10 @@ class Lens(ClassSpaceAnalysis):
         self._found.setdefault(table, []).append({"image": images, **rows})
 
     def _note_topk(self, block: int, logits: Tensor, images: Sequence[int]) -> None:
-        top = logits.topk(min(self.topk, logits.shape[-1]), dim=-1)
-        b, n, k = top.indices.shape
+        top = largest(logits, self.topk)
+        b, n, k = top.shape
         image, token, place = np.meshgrid(np.arange(b), np.arange(n), np.arange(k), indexing="ij")
-        classes = top.indices.flatten().tolist()
+        classes = top.flatten().tolist()
         where = [self.places[t] for t in token.ravel()]
         columns = {
             "block": block,
@@ -148,7 +148,7 @@ class Lens(ClassSpaceAnalysis):
             "place": place.ravel() + 1,
             "class": classes,
             "class_name": [self._name(c) for c in classes],
-            "logit": top.values.flatten().cpu().double().numpy(),
+            "logit": logits.gather(-1, top).flatten().cpu().double().numpy(),
         }
         self._note("class_space_topk", np.asarray(images)[image.ravel()], **columns)
 

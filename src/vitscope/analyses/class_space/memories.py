@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from vitscope.analyses.class_space.permutation import image_signs, p_greater
 from vitscope.analyses.class_space.projection import Head, Projector
+from vitscope.architectures.families import block_row, mlp_row
 from vitscope.errors import UnsupportedModelError
-from vitscope.models.families import block_row, mlp_row
 
 if TYPE_CHECKING:
     from vitscope.models import Model
@@ -105,11 +105,6 @@ def best_memories(directions: Tensor, values: Tensor, k: int = BEST) -> Tensor:
 def memory_classes(directions: Tensor, values: Tensor) -> Tensor:
     """(M,): the top class of each memory."""
     return (directions @ values).argmax(0)
-
-
-def largest(coefs: Tensor, k: int = BEST) -> Tensor:
-    """(..., M) -> (..., k): the most activated memories."""
-    return coefs.topk(min(k, coefs.shape[-1]), dim=-1, sorted=False).indices
 
 
 def key_value_agreement(active: Tensor, wanted: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
 from vitscope.analyses.class_space.memories import (
+    BEST,
     LAYERS,
     agreement_test,
     best_memories,
@@ -20,13 +21,12 @@ from vitscope.analyses.class_space.memories import (
     coefficients,
     compositionality,
     key_value_agreement,
-    largest,
     memory_classes,
     published_test,
     value_vectors,
 )
 from vitscope.analyses.class_space.permutation import holm
-from vitscope.analyses.class_space.projection import Heads, Projector
+from vitscope.analyses.class_space.projection import Heads, Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import shared_twin
@@ -124,7 +124,7 @@ class Memories(ClassSpaceAnalysis):
         names = {"attn": "attn.hook_z", "mlp": f"mlp.hook_{self.activation}"}
         for layer in LAYERS:
             value = readings.rows(points[f"blocks.{block}.{names[layer]}"])
-            self._active.append(largest(coefficients(self.model, block, layer, value, self.selection.where)))
+            self._active.append(largest(coefficients(self.model, block, layer, value, self.selection.where), BEST))
         self._tops += [r.top for r in readings.get(block, points, *(f"hook_{layer}_out" for layer in LAYERS))]
 
     def sum_up(self, readings: Readings, batch: Batch) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
-    from vitscope.models.layout import Layout
+    from vitscope.architectures.layout import Layout
 
 MEAN = -1  # the position number of the mean of the image tokens
 

@@ -11,18 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitscope.analyses.class_space.ranks import Ties, check_finite, rank_from_difference
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     from vitscope.models import Model
 
 Heads = Literal["own", "mean", "class", "distillation"]
-CHUNK = {"cpu": 2**19}  # logits at a time: 2 MB of float32 stay in the cache; elsewhere the kernel launch counts
+CHUNK = {"cpu": 2**20}  # logits at a time: 4 MB of float32 stay in the cache; elsewhere the kernel launch counts
 LARGE_CHUNK = 2**26
+ROWS = 256  # that are looked through for their largest values at a time: they stay in a core's own cache
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,6 @@ class Reading:
     rank: Tensor  # of the true class: number of classes with a larger logit
     logit: Tensor  # of the true class
     top: Tensor  # int64: the class with the largest logit
-
-    def split(self, parts: int) -> list[Reading]:
-        """Readings of (parts * B, n) tokens -> as many of (B, n)."""
-        values = (v.unflatten(0, (parts, v.shape[0] // parts)) for v in (self.rank, self.logit, self.top))
-        return [Reading(*part) for part in zip(*values)]
 
 
 @dataclass(frozen=True)
@@ -68,9 +65,10 @@ class Projector:
             raise UnsupportedModelError(f"{model.name} has one head: head='distillation' needs a distilled model.")
         self.classes = model.num_classes
         self.key = (id(module), heads)  # projectors of one model and head read the same
-        self.norm: Callable[[Tensor], Tensor] = module.norm
+        # `forward`, not a call: hooks and edits on the final norm are meant for what the model itself sends through it
+        self.norm: Callable[[Tensor], Tensor] = module.norm.forward
         if second is None:  # distilled models ignore fc_norm in their forward pass
-            self.norm = lambda x: module.fc_norm(module.norm(x))
+            self.norm = lambda x: module.fc_norm.forward(module.norm.forward(x))
         first = _head(module.head)
         if second is None:
             parts = {0: first}
@@ -102,14 +100,50 @@ class Projector:
         self, x: Tensor, labels: Tensor, *, first_token: int = 0, ties: Ties = "half", where: str = "some token"
     ) -> Reading:
         """Rank, logit and top class of (B, n, C) tokens with true classes (B,), without keeping the logits."""
-        normed, labels = self.norm(x).float(), labels.to(x.device)
-        images, n = normed.shape[:2]
+        return self.read_all([x], labels, first_token=first_token, ties=ties, where=[where])[0]
+
+    def read_all(
+        self, points: Sequence[Tensor], labels: Tensor, *, first_token: int, ties: Ties, where: Sequence[str]
+    ) -> list[Reading]:
+        """The readings of several points (B, n, C) of the same tokens, one each."""
+        labels = labels.to(points[0].device)
+        images, n = points[0].shape[:2]
         pieces = []
         for start, stop, head in self.pieces(first_token, n):
-            part = normed[:, start:stop].flatten(0, 1)  # (B * m, C)
-            found = _read_rows(part, labels.repeat_interleave(stop - start), head, ties, where)
-            pieces.append([value.view(images, stop - start) for value in found])
-        return Reading(*joined(pieces, 1))
+            parts = [x[:, start:stop].flatten(0, 1) for x in points]  # each (B * m, C)
+            found = self._read_rows(parts, labels.repeat_interleave(stop - start), head, ties, where)
+            pieces.append([value.view(len(points), images, stop - start) for value in found])
+        return [Reading(*of_point) for of_point in zip(*joined(pieces, 2))]
+
+    def _read_rows(
+        self, parts: Sequence[Tensor], labels: Tensor, head: Head, ties: Ties, where: Sequence[str]
+    ) -> list[Tensor]:
+        """Rows of tokens, P parts of (R, C) with the same labels (R,) -> rank, logit, top, each (P * R,)."""
+        rows = len(labels)
+        step = max(16, CHUNK.get(labels.device.type, LARGE_CHUNK) // len(head.weight))
+        weight = head.weight.t()
+        buffers = [head.weight.new_empty(min(step, rows * len(parts)), len(head.weight)) for _ in range(2)]
+
+        def read(x: Tensor, labels: Tensor, where: str) -> list[Tensor]:
+            logits, scratch = (buffer[: len(x)] for buffer in buffers)
+            torch.addmm(head.bias, self.norm(x).float(), weight, out=logits)  # (R', K)
+            check_finite(logits, where)
+            true = logits.gather(1, labels[:, None])  # (R', 1)
+            rank = rank_from_difference(torch.sub(logits, true, out=scratch), ties)
+            return [rank, true[:, 0], largest(logits, 1)[:, 0]]  # last: it leaves the other cores' caches
+
+        if rows * len(parts) <= step:  # a few tokens, as of the class token alone: all points in one go
+            try:
+                return read(torch.cat(list(parts)), labels.repeat(len(parts)), where[0])
+            except NumericalError:
+                if len(parts) == 1:
+                    raise  # else each by itself, to say which it was
+        chunks = [
+            read(part[start : start + step], labels[start : start + step], name)
+            for part, name in zip(parts, where)
+            for start in range(0, max(rows, 1), step)
+        ]
+        return joined(chunks, 0)
 
     def pieces(self, first_token: int, n: int) -> list[tuple[int, int, Head]]:
         """(start, stop, head): which of the given tokens, counted from the first of them, go through which head."""
@@ -122,45 +156,31 @@ class Projector:
         return pieces
 
 
-def _read_rows(x: Tensor, labels: Tensor, head: Head, ties: Ties, where: str) -> list[Tensor]:
-    """Rows of normalised tokens (R, C) with labels (R,) -> rank, logit, top, each (R,)."""
-    rows, classes = x.shape[0], head.weight.shape[0]
-    step = max(16, CHUNK.get(x.device.type, LARGE_CHUNK) // classes)
-    buffers = [x.new_empty(min(step, rows), classes) for _ in range(2)]
-    weight = head.weight.t()
-    chunks = []
-    for start in range(0, max(rows, 1), step):
-        stop = min(start + step, rows)
-        logits, scratch = (buffer[: stop - start] for buffer in buffers)
-        torch.addmm(head.bias, x[start:stop], weight, out=logits)  # (R', K)
-        check_finite(logits, where)
-        true = logits.gather(1, labels[start:stop, None])  # (R', 1)
-        top = top_class(logits, scratch)
-        chunks.append([rank_from_difference(logits.sub_(true), ties), true[:, 0], top])
-    return joined(chunks, 0)
-
-
 def joined(parts: Sequence[Sequence[Tensor]], dim: int) -> list[Tensor]:
     """The first tensors of all parts together, the second ones, ..."""
     return [torch.cat(same, dim) if len(same) > 1 else same[0] for same in zip(*parts)]
 
 
-def top_class(logits: Tensor, scratch: Tensor | None = None) -> Tensor:
-    """`logits.argmax(1)` in a third of the time: (R, K) -> (R,) int64.
+def largest(values: Tensor, k: int) -> Tensor:
+    """(..., M) -> (..., k) int64: the places of the k largest, largest first.
 
-    argmax goes through a row one by one, while `amax`, `==` and a product with the class numbers use the whole width
-    of the processor. Rows with a tie for the first place (two hits) are left to argmax.
+    On the CPU k times numpy's argmax, which uses the processor's whole width: half the time of topk and a tenth of
+    torch's argmax, both of which go through a row one by one.
     """
-    if logits.dtype != torch.float32 or logits.shape[1] > 2**24:
-        return logits.argmax(1)
-    scratch = torch.empty_like(logits) if scratch is None else scratch
-    hits = torch.eq(logits, logits.amax(1, keepdim=True), out=scratch)  # (R, K) of 0. and 1.
-    place, count = hits.mv(torch.arange(logits.shape[1], dtype=hits.dtype, device=hits.device)), hits.sum(1)
-    top = place.long()
-    tied = count != 1
-    if tied.any():
-        top[tied] = logits[tied].argmax(1)
-    return top
+    k = min(k, values.shape[-1])
+    if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
+        return values.topk(k, dim=-1).indices
+    rows = values.detach().flatten(0, -2).numpy()  # (R, M)
+    found = np.empty((len(rows), k), np.int64)
+    for start in range(0, len(rows), ROWS):
+        some = rows[start : start + ROWS]
+        found[start : start + ROWS, 0] = best = some.argmax(1)
+        if k > 1:
+            some, every = some.copy(), np.arange(len(some))
+        for place in range(1, k):
+            some[every, best] = -np.inf
+            found[start : start + ROWS, place] = best = some.argmax(1)
+    return torch.from_numpy(found).view(*values.shape[:-1], k)
 
 
 def _head(linear: torch.nn.Linear) -> Head:

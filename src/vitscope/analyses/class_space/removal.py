@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import attention_facts
+from vitscope.architectures.families import block_row
 from vitscope.capture import Point
 from vitscope.errors import UnsupportedModelError, VitscopeError
-from vitscope.models.families import block_row
 
 if TYPE_CHECKING:
     from vitscope.capture import Edit

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from vitscope.analyses.class_space.permutation import image_signs
 from vitscope.analyses.class_space.projection import Projector, Reading
 from vitscope.analyses.class_space.ranks import Ties, check_labels
 from vitscope.analyses.class_space.tokens import Selection, token_masks
-from vitscope.errors import NumericalError
 
 if TYPE_CHECKING:
     from vitscope.data.batch import Batch
@@ -49,20 +47,16 @@ class Readings:
         given = {name: points[f"blocks.{block}.{name}"] for name in names}
         missing = [name for name, x in given.items() if name not in self._current or self._current[name][0] is not x]
         if missing:
-            chosen = [self.rows(given[name])[:, self.selection.where] for name in missing]
-            try:
-                made = self._read(torch.cat(chosen), " or ".join(f"blocks.{block}.{name}" for name in missing))
-            except NumericalError:  # one of them: read alone, it says which
-                for name, x in zip(missing, chosen):
-                    self._read(x, f"blocks.{block}.{name}")
-                raise
-            for name, reading in zip(missing, _on_cpu(made).split(len(missing))):
-                self._current[name] = (given[name], reading)
+            made = self.projector.read_all(
+                [self.rows(given[name])[:, self.selection.where] for name in missing],
+                self.labels,
+                first_token=self.selection.first,
+                ties=self.ties,
+                where=[f"blocks.{block}.{name}" for name in missing],
+            )
+            for name, reading in zip(missing, made):
+                self._current[name] = (given[name], _on_cpu(reading))
         return [self._current[name][1] for name in names]
-
-    def _read(self, x: Tensor, where: str) -> Reading:
-        labels = self.labels.repeat(len(x) // max(len(self.labels), 1))
-        return self.projector.read(x, labels, first_token=self.selection.first, ties=self.ties, where=where)
 
     def before(self, block: int, points: Mapping[str, Tensor]) -> Reading:
         """The residual that enters the block: the previous block's output, or the embedding."""

@@ -12,7 +12,7 @@ from vitscope.data.batch import CONTEXT, OBJECT
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
-    from vitscope.models.layout import Layout
+    from vitscope.architectures.layout import Layout
 
 Tokens = Literal["all", "class", "image"]
 KINDS = ("class", "distillation", "register", "image")

@@ -16,8 +16,8 @@ from vitscope.analyses.base import Figure, zeros
 from vitscope.analyses.control import ControlledAnalysis, run_controls
 from vitscope.analyses.kpca.gram import all_finite
 from vitscope.analyses.kpca.keygram import shared_for
+from vitscope.architectures.families import block_row
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
-from vitscope.models.families import block_row
 
 if TYPE_CHECKING:
     import pandas as pd

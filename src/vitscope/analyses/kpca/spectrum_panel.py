@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vitscope.analyses.kpca.conventions import PUBLISHED
-from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, OPEN, Verdict
 from vitscope.analyses.kpca.verdict import verdicts
-from vitscope.analyses.panel_parts import protocol
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol
 from vitscope.report.sources import owner_of
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder
 from vitscope.analyses.separation.outputs import PROBE, PROBE_FITS, epoch_figures, fits_over_epochs, write_outputs
 from vitscope.analyses.separation.profile import fits_of, read_token, spikes
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.robustness.corruptions.names import COMMON, FAMILIES
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vitscope.analyses.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.errors import VitscopeError
 from vitscope.robustness.evaluating import KIND, Asked, shifted_data
-from vitscope.runs.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.runs.shape import check_saved
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

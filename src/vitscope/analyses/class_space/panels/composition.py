@@ -10,10 +10,10 @@ import numpy as np
 from vitscope.analyses.class_space.conventions import SHARES, SOURCES, exclusive_shares
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import blocks_of, images_text, kinds_of, named, who
-from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,10 +19,10 @@ from vitscope.analyses.class_space.panels.parts import (
     who,
 )
 from vitscope.analyses.class_space.ranks import chance
-from vitscope.analyses.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

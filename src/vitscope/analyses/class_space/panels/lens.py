@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitscope.analyses.class_space.panels.identifiability import variant_text
-from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.gallery import asked_first
 from vitscope.report.panel import Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import images_text, interval, named, records, who
-from vitscope.analyses.panel_parts import protocol, stacked, tables_of
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from attention_oracles import explicit_rpc, explicit_softmax, heads_of
 
 from vitscope.attention import describe_attention
-from vitscope.attention.published import load_published
 from vitscope.errors import WeightsError
 from vitscope.models import open_model
+from vitscope.models.published import load_published
 
 SMALL = {"img_size": 32, "embed_dim": 24, "num_heads": 3, "depth": 3, "num_classes": 5}
 TOKENS = 5

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from vitscope.analyses.ranks import local_device
+from vitscope.processes import local_device
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cuda", "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")])

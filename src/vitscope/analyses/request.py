@@ -175,9 +175,9 @@ class AnalyzeOptions:
 
     def open(self) -> Sequence[Model]:
         """The models that are meant, each with its weights."""
-        from vitscope.analyses.ranks import local_device
         from vitscope.models import open_model
         from vitscope.models.preprocess_words import preprocess_in_words
+        from vitscope.processes import local_device
 
         self._check_models_given()
         weights = self.weights or (None,) * len(self.models)

@@ -6,11 +6,12 @@ import torch
 from PIL import Image
 
 from vitscope.analyses import analyze
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.data import load_data
 from vitscope.errors import RunError, VitscopeError
 from vitscope.models import open_model
-from vitscope.runs import Run, rerun
-from vitscope.runs.request import AnalyzeOptions
+from vitscope.repeat import rerun
+from vitscope.runs import Run
 
 OPTIONS = {"img_size": 32, "depth": 2, "num_classes": 2}
 

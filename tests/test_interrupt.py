@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from vitscope.analyses.interrupt import deferred_signals
+from vitscope.interrupt import deferred_signals
 
 
 def test_the_first_signal_is_noted_and_the_second_interrupts():

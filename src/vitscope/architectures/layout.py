@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from vitscope.architectures.families import block_row
 from vitscope.errors import UnsupportedModelError
-from vitscope.models.families import block_row
 
 
 @dataclass(frozen=True)

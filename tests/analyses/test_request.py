@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
+from vitscope.analyses.request import AnalyzeOptions
 from vitscope.errors import VitscopeError
-from vitscope.runs.request import AnalyzeOptions
 
 CONFIG = {  # as the engine writes it
     "label": "test_vit",

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from vitscope.analyses.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.errors import RunError, VitscopeError
-from vitscope.outside import import_remembered, only_named
+from vitscope.outside import import_remembered, only_named, reading
 from vitscope.runs.config import difference
-from vitscope.runs.request import ANALYZED, AnalyzeOptions, place_of
 from vitscope.runs.run import Run
 from vitscope.runs.shape import check_saved
 
@@ -35,6 +35,7 @@ def _rerun(run: str | Path | Run, out: str | Path | None, overwrite: bool, how: 
     repeat = {"analyze": _analyze, "evaluate": _analyze, "train": _train}.get(old.kind)
     if repeat is None:
         raise VitscopeError(f"{old.path} is a run of kind {old.kind!r}, which cannot be made from its configuration.")
+    reading(old.path)
     if problems := import_remembered(old.config, old.path):
         raise RunError("\n".join(problems))
     place = str(out) if out is not None else f"{old.path}-rerun"

@@ -1,0 +1,1 @@
+"""What models are made of, as data: the families that open, the points of their blocks, the order of their tokens."""
