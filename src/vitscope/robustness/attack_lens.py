@@ -29,7 +29,6 @@ from vitscope.analyses.attention_facts import NO_SHARES, check_points, gives_sha
 from vitscope.analyses.base import Analysis, Setting, everyone, tables_of, zeros
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.control import start_controls
-from vitscope.analyses.intervals import Z95, wilson
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
@@ -38,6 +37,7 @@ from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
 from vitscope.robustness.threat import Threat, channel_values
+from vitscope.statistics.intervals import Z95, wilson
 
 if TYPE_CHECKING:
     import pandas as pd

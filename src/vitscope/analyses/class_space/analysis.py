@@ -9,12 +9,12 @@ from torch import Tensor
 
 from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.base import Analysis, zeros
-from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
 from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.ranks import check_variant, ties_of
 from vitscope.analyses.class_space.sharing import Readings, shared_readings
 from vitscope.analyses.class_space.tokens import Selection, Tokens
 from vitscope.analyses.control import SUFFIX, beside, check_control
+from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis, with_rows
-from vitscope.analyses.class_space.clusters import counted
 from vitscope.analyses.class_space.conventions import SOURCES, exclusive_shares
 from vitscope.analyses.class_space.sharing import Readings
+from vitscope.statistics.clusters import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,10 +10,10 @@ A point's tokens go through the model's final norm and head; r = 1 - rank/|C| sa
   the layer (class-similarity change);
 * `class_space_distribution`: how r is distributed, in twenty bins;
 * `class_space_class_vs_context` (with masks): class-labelled against context tokens, image by image, with a
-  randomisation test (`permutation.py`), corrected over blocks; variant 'code' puts the published test beside it;
+  randomisation test (`statistics/permutation.py`), corrected over blocks; variant 'code' puts the published test beside it;
 * `class_space_against_random` (variant 'code' with a control): the published test against random weights.
 
-The embedding is there as point `resid_pre` of block 0. Intervals are over images (`clusters.py`).
+The embedding is there as point `resid_pre` of block 0. Intervals are over images (`statistics/clusters.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control, with_rows
-from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
-from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
 from vitscope.analyses.class_space.sharing import Readings
-from vitscope.analyses.class_space.signed_ranks import difference_counts, signed_rank_p
 from vitscope.analyses.class_space.tokens import MASKED, Tokens
 from vitscope.errors import VitscopeError
+from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
+from vitscope.statistics.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
+from vitscope.statistics.signed_ranks import difference_counts, signed_rank_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,7 +237,7 @@ class Identifiability(ClassSpaceAnalysis):
 
 
 def _level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, float]:
-    from vitscope.analyses.intervals import wilson
+    from vitscope.statistics.intervals import wilson
 
     low, high = wilson(some / 100 * r.images, r.images)
     quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}

@@ -32,8 +32,8 @@ from vitscope.analyses.class_space.ranks import check_labels
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.class_space.relevance import frozen
 from vitscope.analyses.class_space.targets import find_class
-from vitscope.analyses.intervals import Z95
 from vitscope.errors import VitscopeError, suggest
+from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:
     import pandas as pd

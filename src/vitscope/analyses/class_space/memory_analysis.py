@@ -27,12 +27,12 @@ from vitscope.analyses.class_space.memories import (
 )
 from vitscope.analyses.class_space.memory_tables import class_names, memory_names, outcome_table
 from vitscope.analyses.class_space.memory_tests import drawn_classes
-from vitscope.analyses.class_space.permutation import holm
 from vitscope.analyses.class_space.projection import Heads, Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import shared_twin
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.statistics.permutation import holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,7 +202,7 @@ class Memories(ClassSpaceAnalysis):
         return pd.concat(frames, ignore_index=True)
 
     def _by_outcome(self, block: int, number: int, layer: str) -> list[dict[str, object]]:
-        from vitscope.analyses.intervals import wilson
+        from vitscope.statistics.intervals import wilson
 
         rows: list[dict[str, object]] = []
         for right, outcome in enumerate(("wrong", "right")):

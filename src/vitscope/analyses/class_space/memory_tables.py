@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitscope.analyses.class_space.memories import class_value_agreement
 from vitscope.analyses.class_space.memory_tests import outcome_test
-from vitscope.analyses.class_space.permutation import holm
+from vitscope.statistics.permutation import holm
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitscope.analyses.class_space.permutation import SHUFFLES
-from vitscope.analyses.intervals import wilson
+from vitscope.statistics.intervals import wilson
+from vitscope.statistics.permutation import SHUFFLES
 
 
 def drawn_classes(images: Iterable[int], labels: Tensor, classes: int, seed: int, other: bool = True) -> Tensor:

@@ -241,7 +241,7 @@ class Perturbation(ClassSpaceAnalysis):
     def _accuracy(self) -> pd.DataFrame:
         import pandas as pd
 
-        from vitscope.analyses.intervals import wilson
+        from vitscope.statistics.intervals import wilson
 
         rows = []
         for number, kind in enumerate(self.chosen):

@@ -21,13 +21,13 @@ from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
-from vitscope.analyses.class_space.clusters import Mean
 from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_positions, position_kind
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import Moments, Probe, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
 from vitscope.analyses.selection import match_classes
 from vitscope.errors import DataError, VitscopeError
+from vitscope.statistics.clusters import Mean
 
 if TYPE_CHECKING:
     import pandas as pd

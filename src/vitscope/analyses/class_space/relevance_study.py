@@ -22,7 +22,6 @@ from torch import Tensor
 from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.base import Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control, with_rows
-from vitscope.analyses.class_space.clusters import mean_over_images
 from vitscope.analyses.class_space.curves import (
     DIRECTIONS,
     area,
@@ -48,8 +47,9 @@ from vitscope.analyses.class_space.relevance import (
 from vitscope.analyses.class_space.removal import why_not_removable
 from vitscope.analyses.class_space.targets import find_class
 from vitscope.analyses.class_space.tokens import Tokens, token_masks
-from vitscope.analyses.intervals import wilson
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.statistics.clusters import mean_over_images
+from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from vitscope.analyses.class_space.permutation import image_signs
 from vitscope.analyses.class_space.projection import Projector, Reading
 from vitscope.analyses.class_space.ranks import Ties, check_labels
 from vitscope.analyses.class_space.tokens import Selection, token_masks
+from vitscope.statistics.permutation import image_signs
 
 if TYPE_CHECKING:
     from vitscope.data.batch import Batch

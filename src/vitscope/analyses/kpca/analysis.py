@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import mean_std
 from vitscope.analyses.attention_facts import attention_facts, check_points
 from vitscope.analyses.base import Analysis, Figure, zeros
 from vitscope.analyses.control import check_control
@@ -18,6 +17,7 @@ from vitscope.analyses.kpca.gram import all_finite
 from vitscope.analyses.kpca.keygram import shared_for
 from vitscope.architectures.families import block_row
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
+from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,7 +32,7 @@ from vitscope.analyses.kpca.alignment import ratio
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.conventions import VECTORS
 from vitscope.analyses.kpca.gram import Variant, centred_gram, double, standardise
-from vitscope.analyses.kpca.statistics import mean_size, pair_differences, relative_pair_differences, signed_mean
+from vitscope.analyses.kpca.pairs import mean_size, pair_differences, relative_pair_differences, signed_mean
 from vitscope.analyses.kpca.threads import over_images
 
 if TYPE_CHECKING:

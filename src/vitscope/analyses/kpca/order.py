@@ -13,7 +13,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from vitscope.analyses.kpca.statistics import sort_values
+from vitscope.analyses.kpca.pairs import sort_values
 from vitscope.errors import VitscopeError
 
 REACH, CORE = 120, 12  # decades on both sides of 1 that have bins, and of these the ones with fine bins

@@ -8,9 +8,9 @@ import torch
 from scipy.stats import wilcoxon
 
 from vitscope.analyses.class_space.identifiability import Identifiability
-from vitscope.analyses.class_space.signed_ranks import difference_counts, signed_rank_p
 from vitscope.analyses.control import shared_twin
 from vitscope.analyses.one_pass import measure
+from vitscope.statistics.signed_ranks import difference_counts, signed_rank_p
 
 
 @pytest.mark.parametrize("shift", [0, 0.6])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitscope.analyses.kpca.statistics import pair_differences, relative_pair_differences, sort_by_size
+from vitscope.analyses.kpca.pairs import pair_differences, relative_pair_differences, sort_by_size
 
 numbers = st.lists(st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6), min_size=2, max_size=12)
 
