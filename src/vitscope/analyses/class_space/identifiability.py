@@ -10,7 +10,7 @@ A point's tokens go through the model's final norm and head; r = 1 - rank/|C| sa
   the layer (class-similarity change);
 * `class_space_distribution`: how r is distributed, in twenty bins;
 * `class_space_class_vs_context` (with masks): class-labelled against context tokens, image by image, with a
-  randomisation test (`statistics/permutation.py`), corrected over blocks; variant 'code' puts the published test beside it;
+  randomisation test (`statistics/permutation.py`), corrected over blocks; 'code' puts the published test beside it;
 * `class_space_against_random` (variant 'code' with a control): the published test against random weights.
 
 The embedding is there as point `resid_pre` of block 0. Intervals are over images (`statistics/clusters.py`).

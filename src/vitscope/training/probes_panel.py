@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from vitscope.report.numbers import short
 from vitscope.report.panel import Panel, drawn_probes, register_panel
-from vitscope.report.panels.training import SHOWN
 from vitscope.report.probe_curves import Quantity, by_setting, long_form, quantities
 from vitscope.report.probe_drawing import MOST_BLOCKS, MOST_GROUPS, compared_places, draw, name_of, plain
+from vitscope.training.panel import SHOWN
 
 if TYPE_CHECKING:
     import pandas as pd
