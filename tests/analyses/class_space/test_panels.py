@@ -25,7 +25,7 @@ ANALYSES = {
     "class_space.composition": {},
     "class_space.memories": {"control": "random"},
     "class_space.lens": {},
-    "class_space.importance": {},
+    "importance": {},
     "perturbation": {},
     "relevance": {"methods": ["chefer", "rollout"], "steps": 3, "draws": 1},
 }

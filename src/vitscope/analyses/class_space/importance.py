@@ -59,7 +59,7 @@ def coefficient_gradients(slope: Tensor, values: Tensor) -> Tensor:
     return slope @ values.to(slope)
 
 
-@register_analysis("class_space.importance")
+@register_analysis("importance")
 class MemoryImportance(ClassSpaceAnalysis):
     """Gradient and contribution of every memory, for the true class or another.
 

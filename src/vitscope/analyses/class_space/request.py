@@ -18,7 +18,7 @@ NAMES = {
     "perturbation": "perturbation",
     "probes": "probes",
     "relevance": "relevance",
-    "importance": "class_space.importance",
+    "importance": "importance",
 }
 ONE_PASS = ("identifiability", "composition", "memories", "lens")  # together about 2.5 forward passes per image
 

@@ -36,7 +36,7 @@ def importance_panel(runs: Mapping[str, Run]) -> Panel | None:
             f"to most; tables/{TABLE}.csv has more."
         ),
         tables={TABLE: stacked(best)},
-        protocol=protocol(runs, TABLE, variant_text(runs, "class_space.importance") + _asked(runs)),
+        protocol=protocol(runs, TABLE, variant_text(runs, "importance") + _asked(runs)),
         findings=[_finding(label, table, len(runs) > 1) for label, table in best.items()],
         order=25,
     )
@@ -45,7 +45,7 @@ def importance_panel(runs: Mapping[str, Run]) -> Panel | None:
 def _asked(runs: Mapping[str, Run]) -> str:
     found = set()
     for run in runs.values():
-        options = (run.config.get("analyses") or {}).get("class_space.importance") or {}
+        options = (run.config.get("analyses") or {}).get("importance") or {}
         usual = "cross_entropy_code" if options.get("variant") == "code" else "cross_entropy"
         found.add(f"objective {options.get('objective') or usual}, asked for {options.get('target', 'label')}")
     return ", " + " / ".join(sorted(found))
