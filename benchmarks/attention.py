@@ -17,7 +17,7 @@ from torch import Tensor
 
 from timing import interleaved
 from vitscope.attention import rpc_attention, symmetric_attention
-from vitscope.attention.memory import peak_memory
+from vitscope.attention.peak import peak_memory
 from vitscope.attention.rpc import VARIANTS
 
 ITERATIONS, LAMBDA, HEADS, SIZE = 4, 4.0, 3, 64

@@ -13,7 +13,7 @@ import torch
 from timing import interleaved
 from vitscope.robustness.corruptions import corrupt
 from vitscope.robustness.corruptions.batched import NAMES
-from vitscope.robustness.corruptions.published import published
+from vitscope.robustness.corruptions.one_by_one import published
 
 
 def main() -> None:

@@ -53,3 +53,14 @@ def test_a_printed_command_is_understood_to_the_last_option(command, monkeypatch
 def test_every_script_of_the_studies_has_its_place():
     text = PAGE.read_text()
     assert [script for script in SCRIPTS if f"`{script}`" not in text] == []
+
+
+def test_every_script_has_its_row_and_no_cell_is_empty():
+    table = PAGE.read_text().split("## Figure by figure")[1]
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    heading, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert heading == ["script", "figure", "there", "here", "how"]
+    assert [row for row in rows if len(row) != 5 or not all(row)] == []
+    assert [script for script in SCRIPTS if not any(Path(script).name in row[0] for row in rows)] == []
+    known = ("equal", "different", "left out", "`--", "the same", "both", "in pixels")
+    assert [row[4] for row in rows if not row[4].startswith(known)] == []

@@ -16,10 +16,10 @@ from vitscope.attention.rpc import rpc_threshold
 from vitscope.data import load_data
 from vitscope.models import open_model
 from vitscope.report import figures as f
-from vitscope.report.panels.training import Curve, curves_over_seeds
 from vitscope.report.svg import save_figure
 from vitscope.runs import Run
 from vitscope.sweeps.averages import mean_with_interval
+from vitscope.training.panel import Curve, curves_over_seeds
 
 COLUMNS = {
     "symmetric": "Symmetric",

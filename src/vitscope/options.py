@@ -102,6 +102,8 @@ def readable(kind: Any) -> str:
     names = {str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "nothing"}
     if kind in names:
         return names[kind]
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
     inner = [k for k in get_args(kind) if k is not Path]
     return (
         " or ".join(map(readable, inner)) if inner and get_origin(kind) not in (Mapping, dict) else "key: value lines"

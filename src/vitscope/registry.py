@@ -163,7 +163,9 @@ DATASETS = Registry(
     error=DataError,
     normal=lambda n: n if ":" in n else n.strip().lower().replace("_", "-"),  # 'Fashion_MNIST' is 'fashion-mnist'
 )
-PANELS = Registry("panel", "register_panel", ("vitscope.analyses", "vitscope.robustness", "vitscope.report.panels"))
+PANELS = Registry(
+    "panel", "register_panel", ("vitscope.analyses", "vitscope.robustness", "vitscope.training", "vitscope.sweeps")
+)
 ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, PANELS)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from vitscope.analyses.accuracy_panel import accuracy_panel, draw_calibration
 from vitscope.analyses.attention_panel import attention_panel, draw_heads
-from vitscope.analyses.intervals import wilson
 from vitscope.report.figures import house_style
+from vitscope.statistics.intervals import wilson
 
 
 class FakeRun(SimpleNamespace):

@@ -11,7 +11,7 @@ from small_models import build
 
 from vitscope.attention import list_attentions, parse_attention
 from vitscope.attention.cost import count_flops, default_settings, measure_costs
-from vitscope.attention.memory import peak_memory
+from vitscope.attention.peak import peak_memory
 from vitscope.cli import run
 from vitscope.errors import VitscopeError
 

@@ -42,3 +42,22 @@ def test_the_command_writes_a_report_with_the_masks_of_the_digits(tmp_path, caps
     assert {"class_space_identifiability", "class_space_class_vs_context", "perturbation", "maps_class_space"} <= tables
     assert "At which block do tokens know the class?" in (tmp_path / "run" / "report.html").read_text()
     assert "class_space.identifiability.identifiable_image" in capsys.readouterr().out
+
+
+def test_the_mask_rule_is_recorded_and_a_rerun_keeps_it(tmp_path):
+    from vitscope.analyses.request import AnalyzeOptions
+    from vitscope.runs import Run
+
+    words = ["lens", "vit_tiny_patch16_224", "--weights", "random", "--model-options", *SMALL, "--data", "mnist5k"]
+    words += ["--images", "20", "--parts", "identifiability", "--no-progress", "--no-report"]
+    for rule in ("centre", "corner"):
+        assert run([*words, "--mask-rule", rule, "--out", str(tmp_path / rule)]) == 0
+    centre, corner = (Run.open(tmp_path / rule) for rule in ("centre", "corner"))
+    assert "mask_rule" not in centre.config["data"]  # as in runs that knew no such option
+    assert corner.config["data"]["mask_rule"] == "corner"
+    assert AnalyzeOptions.from_config(corner.config).mask_rule == "corner"
+    counts = [
+        run.table("class_space_identifiability").query("tokens == 'object'")["n_tokens"] for run in (centre, corner)
+    ]
+    assert not counts[0].equals(counts[1])
+    assert run([*words, "--mask-rule", "corners", "--out", str(tmp_path / "wrong")]) == 2

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
-from vitscope.data.masks import as_mask, ink, to_tokens_nearest, token_share
+from vitscope.data.masks import as_mask, ink, resized, to_tokens_nearest, token_share
 from vitscope.errors import DataError
 
 
@@ -22,6 +22,23 @@ def test_nearest_is_the_pixel_at_the_centre_of_the_patch(size: tuple[int, int], 
     masks = random_masks(*size)
     oracle = torch.nn.functional.interpolate(masks[:, None].float(), grid, mode="nearest-exact")[:, 0].flatten(1)
     assert torch.equal(to_tokens_nearest(masks, grid).float(), oracle)
+
+
+@pytest.mark.parametrize(("size", "grid"), [((224, 224), (14, 14)), ((30, 50), (3, 7)), ((9, 11), (2, 4))])
+def test_corner_is_the_upper_left_pixel_of_the_patch(size: tuple[int, int], grid: tuple[int, int]) -> None:
+    masks = random_masks(*size)
+    oracle = torch.nn.functional.interpolate(masks[:, None].float(), grid, mode="nearest")[:, 0].flatten(1)
+    assert torch.equal(to_tokens_nearest(masks, grid, "corner").float(), oracle)
+    with pytest.raises(DataError, match="Did you mean corner"):
+        to_tokens_nearest(masks, grid, "korner")
+
+
+@pytest.mark.parametrize("size", [(375, 500), (100, 90)])
+def test_a_mask_that_is_resized_first_has_the_corners_of_the_whole_mask(size: tuple[int, int]) -> None:
+    whole = random_masks(*size)[:1]
+    small = np.asarray(resized(Image.fromarray(whole[0].numpy()), (224, 224), "corner"))
+    seen = to_tokens_nearest(torch.from_numpy(small.copy())[None], (14, 14), "corner")
+    assert torch.equal(seen, to_tokens_nearest(whole, (14, 14), "corner"))
 
 
 def test_tokens_run_row_by_row() -> None:

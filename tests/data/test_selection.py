@@ -137,6 +137,11 @@ FILES = ["val/cat/1.png", "val/cat/2.png", "val/dog/2.png", "val/dog/3.png"]
         ("path\n3.png\n", [3]),  # a file name that occurs once
         ("path\nval\\cat\\1.png\n", [0]),
         ("/data/set/val/cat/1.png\n./val/cat/2.png\n", [0, 1]),
+        ("imagenet_id,index,cat,img_name,img_index\ndog,7,a dog,3.png,0\ncat,4,a cat,1.png,0\n", [3, 0]),
+        ("imagenet_id,index,cat,img_name,img_index\ndog,7,a dog,2.png,0\ncat,4,a cat,2.png,0\n", [2, 1]),
+        ("label,im_name\n1,3.png\n", [3]),
+        ("label,im_name\n1,3.png\n1,\n1,1.png\n", [3, 0]),  # a row without a name
+        ("5,val/dog/3.png\n5,val/cat/1.png\n", [3, 0]),  # no heading, not the first column
     ],
 )
 def test_a_list_chooses_in_many_spellings(tmp_path: Path, text: str, expected: list[int]) -> None:
@@ -156,6 +161,12 @@ def test_a_list_with_unknown_and_repeated_paths_is_remarked_on(tmp_path: Path) -
 def test_an_ambiguous_file_name_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("path\n2.png\n")
     with pytest.raises(DataError, match="None of the 1 paths"):
+        pick_listed(FILES, tmp_path / "list.csv", None)
+
+
+def test_a_list_that_names_no_picture_names_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("wnid,stim\nn01440764,a.JPEG\nn01440764,b.JPEG\n")
+    with pytest.raises(DataError, match=r"None of the 2 paths in .*columns are wnid, stim.*like 'val/cat/1.png'"):
         pick_listed(FILES, tmp_path / "list.csv", None)
 
 

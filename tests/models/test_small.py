@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitscope.analyses import analyze, list_analyses
@@ -25,7 +27,9 @@ def lively(module: nn.Module, seed: int = 0) -> nn.Module:
     return module
 
 
-def written_out(weights: dict[str, Tensor], images: Tensor, *, patch: int, heads: int, depth: int) -> Tensor:
+def written_out(
+    weights: dict[str, Tensor], images: Tensor, *, patch: int, heads: int, depth: int, eps: float = 1e-6
+) -> Tensor:
     w = weights
     x = F.conv2d(images, w["patch_embed.proj.weight"], w["patch_embed.proj.bias"], stride=patch)
     x = x.flatten(2).transpose(1, 2)  # (B, T, C)
@@ -37,10 +41,10 @@ def written_out(weights: dict[str, Tensor], images: Tensor, *, patch: int, heads
         q, k, v = (t.unflatten(-1, (heads, -1)).transpose(1, 2) for t in (q, k, v))  # (B, H, N, D)
         a = (q @ k.transpose(-1, -2) * (width // heads) ** -0.5).softmax(-1) @ v
         a = F.linear(a.transpose(1, 2).flatten(2), w[p + "attn.proj.weight"], w[p + "attn.proj.bias"])
-        x = F.layer_norm(x + a, (width,), w[p + "norm1.weight"], w[p + "norm1.bias"], 1e-6)
+        x = F.layer_norm(x + a, (width,), w[p + "norm1.weight"], w[p + "norm1.bias"], eps)
         m = F.gelu(F.linear(x, w[p + "mlp.fc1.weight"], w[p + "mlp.fc1.bias"]))
         m = F.linear(m, w[p + "mlp.fc2.weight"], w[p + "mlp.fc2.bias"])
-        x = F.layer_norm(x + m, (width,), w[p + "norm2.weight"], w[p + "norm2.bias"], 1e-6)
+        x = F.layer_norm(x + m, (width,), w[p + "norm2.weight"], w[p + "norm2.bias"], eps)
     return F.linear(x[:, 0], w["head.weight"], w["head.bias"])
 
 
@@ -63,6 +67,44 @@ def test_its_defaults_are_those_of_the_study() -> None:
     dropping = {name for name, part in module.named_modules() if isinstance(part, nn.Dropout) and part.p > 0}
     assert dropping == {f"blocks.{i}.mlp.drop{j}" for i in range(7) for j in (1, 2)}
     assert all(module.get_submodule(name).p == 0.2 for name in dropping)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("named", "eps"), [({}, 1e-6), ({"norm_eps": 1e-5}, 1e-5)], ids=["before", "now"])
+def test_a_run_folder_opens_with_the_norms_that_it_was_trained_with(tmp_path: Path, named: dict, eps: float) -> None:
+    """A folder of the former recipe names no `norm_eps`: its weights learned with 1e-6."""
+    kwargs = {"num_classes": 10, "depth": 2, "embed_dim": 16, "num_heads": 2, "mlp_dim": 16, **named}
+    module = lively(small(**kwargs)).double()
+    parts = module.patch_embed.proj.weight, module.patch_embed.proj.bias, module.cls_token, module.pos_embed
+    for part in (*parts, *module.blocks[0].attn.proj.parameters()):
+        part.mul_(1e-2)  # small variances, so that what norms add to them is seen
+    preprocess = {"input_size": [1, 28, 28], "mean": [0.5], "std": [0.5], "source": "trained with vitscope"}
+    (tmp_path / "checkpoints" / "best").mkdir(parents=True)
+    (tmp_path / "model.json").write_text(
+        json.dumps({"name": "small", "kwargs": kwargs, "attention": None, "preprocess": preprocess})
+    )
+    save_file(module.state_dict(), tmp_path / "checkpoints" / "best" / "model.safetensors")
+    model = open_model(tmp_path)
+    images = torch.randn(3, 1, 28, 28, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rates = {e: written_out(module.state_dict(), images, patch=7, heads=2, depth=2, eps=e) for e in (1e-6, 1e-5)}
+    assert torch.allclose(model.module.double()(images), rates[eps], rtol=0, atol=1e-6)
+    assert not torch.allclose(rates[1e-6], rates[1e-5], rtol=0, atol=1e-5)
+    assert model.preprocess.mean == (0.5,)
+
+
+def test_what_the_study_has_of_its_own_are_options() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = small(norm_eps=1e-5, dropouts=1, attention_init="xavier")
+    assert {part.eps for part in module.modules() if isinstance(part, nn.LayerNorm)} == {1e-5}
+    dropping = {name for name, part in module.named_modules() if isinstance(part, nn.Dropout) and part.p > 0}
+    assert dropping == {f"blocks.{i}.mlp.drop2" for i in range(7)}
+
+
+@pytest.mark.parametrize("option", [{"dropouts": 3}, {"norm_eps": 0.0}, {"attention_init": "xaver"}], ids=str)
+def test_options_of_which_there_is_no_model_say_what_was_expected(option: dict) -> None:
+    with pytest.raises(VitscopeError, match=r"expected|has 1"):
+        open_model("small", "random", **option)
 
 
 def test_every_size_can_be_chosen() -> None:

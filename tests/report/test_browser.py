@@ -34,7 +34,7 @@ def hostile_panel(runs: Mapping[str, Run]) -> Panel:
 @pytest.fixture(scope="module")
 def page(run_makers: tuple[Callable[..., Run], Callable[..., Run]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models, one of them trained here, with hostile names everywhere."""
-    from vitscope.report.panels import training
+    from vitscope.training import panel as training
 
     analysis_run, training_run = run_makers
     root = tmp_path_factory.mktemp("runs")

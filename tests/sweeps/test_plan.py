@@ -27,9 +27,10 @@ def test_options_of_training_and_of_the_model_are_told_apart():
     (run,) = plan(["lr=1e-3", "embed_dim=32", "mlp_dim=64", "num_heads=4", "patch_size=14", "data=mnist5k"])
     assert run.options.lr == 1e-3
     assert run.options.data == "mnist5k"
-    assert run.options.model_options == {"embed_dim": 32, "mlp_dim": 64, "num_heads": 4, "patch_size": 14}
+    varied = {"embed_dim": 32, "mlp_dim": 64, "num_heads": 4, "patch_size": 14}
+    assert run.options.model_options == {**SMALL.model_options, **varied}
     (run,) = plan(["model_options.qkv_bias=false", "optimizer_options.momentum=0.9"])
-    assert run.options.model_options == {"qkv_bias": False}
+    assert run.options.model_options == {**SMALL.model_options, "qkv_bias": False}
     assert run.options.optimizer_options == {"momentum": 0.9}
 
 

@@ -102,7 +102,7 @@ def test_other_options_in_the_same_folder_are_refused(tiny, here):
 
 
 def test_the_page_of_a_sweep_is_drawn_from_its_tables(finished_sweep, monkeypatch):
-    monkeypatch.setattr("vitscope.report.panels.probes.OF_A_TABLE", 1)  # quicker
+    monkeypatch.setattr("vitscope.training.probes_panel.OF_A_TABLE", 1)  # quicker
     page = build_report(finished_sweep.path, strict=True).read_text()
     assert 'id="sweep"' in page
     assert "Best is lr=" in page

@@ -78,13 +78,13 @@ def test_an_epoch_is_plain_adamw_over_the_order_of_the_epoch(tiny: Tiny) -> None
 
 def test_the_rate_warms_up_and_then_follows_a_cosine(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    real = loop.build_schedule
+    real = loop.Schedule
 
     def spying(options: TrainOptions, optimizer: torch.optim.Optimizer, steps: int) -> object:
         optimizer.register_step_post_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"]))
         return real(options, optimizer, steps)
 
-    monkeypatch.setattr(loop, "build_schedule", spying)
+    monkeypatch.setattr(loop, "Schedule", spying)
     train(tiny(epochs=3, lr=1e-2, warmup_epochs=0.5, warmup_lr=1e-4, min_lr=1e-3))
     step = np.arange(18)
     cosine = 1e-3 + 0.5 * (1e-2 - 1e-3) * (1 + np.cos(np.pi * step / 18))

@@ -49,6 +49,29 @@ def test_cutmix_pastes_a_box_whose_area_is_the_share_of_the_label() -> None:
         assert np.isclose(1 - targets[0, labels[0]].item(), share, atol=1e-6)
 
 
+def test_the_box_has_the_sides_that_were_asked_for() -> None:
+    images, labels = batch()
+    for step in range(10):
+        x, _ = mixed(TrainOptions(cutmix_minmax=(0.25, 0.75)), images, labels, step)
+        rows, columns = (x != images).any(1)[0].nonzero().T
+        assert {int(side.max() - side.min() + 1) for side in (rows, columns)} <= set(range(2, 7))
+
+
+def test_how_often_which_and_for_whom_can_be_said() -> None:
+    images, labels = batch()
+    never, targets = mixed(TrainOptions(mixup=0.8, mixup_prob=0.0), images, labels)
+    assert torch.equal(never, images)
+    assert torch.equal(targets, torch.nn.functional.one_hot(labels, 4).float())
+    both = {"mixup": 0.8, "cutmix": 1.0}
+    for switch, blended in ((0.0, True), (1.0, False)):  # mixup changes every pixel, cutmix those of a box
+        x, _ = mixed(TrainOptions(**both, mixup_switch_prob=switch), images, labels)
+        assert bool((x != images).all()) == blended
+    for mode, draws in (("batch", 1), ("pair", 3), ("elem", 6)):
+        _, targets = mixed(TrainOptions(mixup=0.8, mixup_mode=mode), images, labels)
+        own = targets.gather(1, labels[:, None])[:, 0]
+        assert len({round(min(v, 1 - v), 5) for v in own.tolist()}) == draws
+
+
 def test_each_step_draws_its_own_mixture_and_a_repeated_step_the_same() -> None:
     options = TrainOptions(mixup=0.8, cutmix=1.0)
     first, again, other = (mixed(options, *batch(), step)[1] for step in (3, 3, 4))

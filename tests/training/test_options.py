@@ -33,6 +33,15 @@ def test_the_rate_follows_the_batch_where_that_is_asked_for() -> None:
     assert TrainOptions(lr=5e-4, batch_size=1024).peak_lr == 5e-4
 
 
+def test_options_that_older_runs_do_not_name_are_saved_only_where_they_say_something() -> None:
+    older = {"mask_decoding", "use_ema", "rate_set", "decay_rate", "lr_noise", "auto_augment", "erase_mode"}
+    assert not older & set(TrainOptions().to_config())
+    changed = TrainOptions(schedule="step", decay_rate=0.5, lr_noise=(0.4, 0.9), probe_images="all")
+    saved = changed.to_config()
+    assert (saved["decay_rate"], saved["lr_noise"], saved["probe_images"]) == (0.5, [0.4, 0.9], "all")
+    assert TrainOptions.from_config(saved) == changed
+
+
 def test_every_offered_augmentation_exists() -> None:
     assert set(get_args(Augment)) == set(AUGMENTATIONS)
 
@@ -45,7 +54,31 @@ def test_every_offered_augmentation_exists() -> None:
         ({"lr": float("nan")}, "lr=nan"),
         ({"share": 1.5}, "between"),
         ({"augment": "blur"}, "Known: none, digits, flip, crop, resized"),
-        ({"schedule": "plateau"}, "cosine"),
+        ({"schedule": "platau"}, "Did you mean plateau"),
+        ({"decay_rate": float("nan")}, "decay_rate=nan"),
+        ({"decay_rate": -0.1}, "decay_rate=-0.1 makes no training: expected between 0 and 1"),
+        ({"decay_epochs": 0.0}, "decay_epochs=0.0"),
+        ({"patience_epochs": -1}, "patience_epochs=-1"),
+        ({"lr_noise": (0.9, 0.4)}, "lr_noise=0.9 0.4: expected one or two rising shares"),
+        ({"lr_noise": (1.5,)}, "lr_noise=1.5"),
+        ({"lr_noise": (float("nan"),)}, "lr_noise=nan"),
+        ({"lr_noise_pct": 0.0}, "lr_noise_pct=0.0"),
+        ({"rate_set": "late", "schedule": "plateau"}, "no accuracy to wait for"),
+        ({"color_jitter": -0.4}, "color_jitter=-0.4"),
+        ({"auto_augment": "v0", "randaugment": "rand-m9"}, "leave one out"),
+        ({"train_interpolation": "bicubic"}, "augment='resized'"),
+        ({"train_interpolation": "bicubik"}, "Did you mean bicubic"),
+        ({"erase_mode": "pixels"}, "Did you mean pixel"),
+        ({"erase_count": 0}, "erase_count=0"),
+        ({"cutmix_minmax": (0.2,)}, "cutmix_minmax=0.2: expected two rising shares"),
+        ({"cutmix_minmax": (0.2, 1.8)}, "cutmix_minmax=0.2 1.8"),
+        ({"mixup_prob": 1.5}, "mixup_prob=1.5"),
+        ({"mixup_mode": "element"}, "Known: batch, pair, elem"),
+        ({"inat_category": "genus"}, "goes with --data inaturalist, not with mnist5k"),
+        ({"inat_category": "species", "data": "inaturalist"}, "Known: kingdom, phylum, class, order"),
+        ({"preprocess": "separatoin"}, "Did you mean separation"),
+        ({"probe_images": 0}, "probe_images=0"),
+        ({"probe_images": "every"}, "probe_images: expected a whole number or 'all', not 'every'"),
         ({"mixed_precision": "fp8"}, "bf16"),
         ({"probe_splits": ("val",)}, "'val'"),
         ({"epochs": "many"}, "epochs: expected a whole number, not 'many'"),

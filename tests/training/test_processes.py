@@ -60,7 +60,7 @@ def torchrun(options: TrainOptions, folder: Path, modules: Path, broken_at: int 
     script.write_text(SCRIPT)
     arguments = json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(modules), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, str(script), arguments, str(broken_at)], env=environment, capture_output=True, text=True, timeout=300
     )

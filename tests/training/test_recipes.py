@@ -32,8 +32,11 @@ def test_the_deit_recipe_has_every_published_setting() -> None:
 
 def test_the_small_recipe_is_that_of_the_separation_study() -> None:
     o = recipe_options("small")
-    assert (o.data, o.model, o.model_options, o.augment) == ("fashion-mnist", "small", {}, "none")
+    assert (o.data, o.model, o.augment, o.loss) == ("fashion-mnist", "small", "none", "cross_entropy")
+    assert o.model_options == {"norm_eps": 1e-5, "dropouts": 1, "attention_init": "xavier"}
     assert (o.epochs, o.batch_size, o.optimizer, o.peak_lr, o.schedule) == (150, 64, "adam", 1e-3, "constant")
+    assert (o.weight_decay, o.warmup_epochs, o.clip_grad, o.smoothing) == (0, 0, None, 0)
+    assert (o.preprocess, o.probe_images) == ("separation", "all")
 
 
 def test_a_recipe_can_be_changed_in_one_detail_of_its_model() -> None:

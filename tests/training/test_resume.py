@@ -35,7 +35,8 @@ train(TrainOptions(**json.loads(sys.argv[1])))
 # every kind of chance and of state that a training can have
 EVERYTHING: dict = {
     "augment": "crop", "randaugment": "rand-m9-mstd0.5-inc1", "erase": 0.3, "repeats": 2, "mixup": 0.8, "cutmix": 1.0,
-    "smoothing": 0.1, "ema": 0.95,
+    "smoothing": 0.1, "ema": 0.95, "mixup_mode": "elem", "cutmix_minmax": (0.2, 0.8), "mixup_prob": 0.8,
+    "erase_count": 2, "schedule": "plateau", "patience_epochs": 0, "decay_rate": 0.5, "lr_noise": (0.3, 0.9),
 }  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(
     out = Path(options.out)
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, as_arguments(options), str(torch.get_num_threads())],
-        env={**os.environ, "PYTHONPATH": str(textures)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path])},
     )
     try:
         deadline = time.monotonic() + 120

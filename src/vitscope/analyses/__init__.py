@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vitscope.analyses.base import create_analysis as create_analysis
     from vitscope.analyses.base import list_analyses as list_analyses
     from vitscope.analyses.base import register_analysis as register_analysis
+    from vitscope.analyses.base import tables_of as tables_of
     from vitscope.analyses.base import zeros as zeros
     from vitscope.analyses.engine import analyze as analyze
     from vitscope.analyses.one_pass import measure as measure
@@ -32,6 +33,7 @@ __getattr__, __dir__, __all__ = lazy(
         "list_analyses": "base",
         "measure": "one_pass",
         "register_analysis": "base",
+        "tables_of": "base",
         "zeros": "base",
     },
 )

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.conventions import BINS
-from vitscope.analyses.intervals import Z95, wilson
 from vitscope.errors import DataError, UnsupportedModelError
+from vitscope.statistics.intervals import Z95, wilson
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import mean_std
 from vitscope.analyses.attention_facts import NO_SHARES, attention_facts, check_points, gives_shares, shares_of
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vitscope.analyses.intervals import Z95
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ appended to disk by the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -47,6 +47,7 @@ class Setting:
     rank: int = 0  # of this process
     world: int = 1  # processes that share the work
     seed: int = 0  # for whatever is drawn at random
+    control: bool = False  # this one looks at the random twin of the model, beside another that looks at the model
 
 
 class Analysis:
@@ -60,12 +61,15 @@ class Analysis:
     default: ClassVar[bool] = True  # part of `analyze(...)` when no analyses are named
     optional: ClassVar[tuple[str, ...]] = ()  # columns where NaN says "undefined"; elsewhere it is an error
     uses_labels: ClassVar[bool] = False  # compares labels with logits: data and head must agree on the classes
+    controllable: ClassVar[bool] = True  # can it look at random weights beside the model's own?
+    control: str | None = None  # 'random': the engine measures the random twin of the model, too
 
     def __init__(self) -> None:
         self.setting = Setting()  # replaced by the engine before `start`
         self.sums: dict[str, Tensor] = {}
         self.rows: dict[str, list[pd.DataFrame]] = {}  # drained by the engine after every batch
         self.remarks: list[str] = []  # set in `start`: what a reader of the results must know; the report shows them
+        self.twin: Analysis | None = None  # the same analysis of the random twin, where the engine has a control
 
     def needs(self, model: Model) -> Sequence[str]:
         """Globs of the point names wanted, e.g. `["blocks.*.attn.hook_pattern"]`."""
@@ -100,10 +104,16 @@ class Analysis:
         """
 
     def end_batch(self, batch: Batch) -> None:
-        """Called once per batch after the forward pass; `batch.logits` is there now."""
+        """Called once per batch after the forward pass; `batch.logits` is there now, and `twin` has seen the batch."""
+
+    def concerns(self, batch: Batch) -> bool:
+        """Does it look at any image of this batch? Where it does not, its twin is spared a pass."""
+        return True
 
     def merge(self, other: Analysis) -> None:
-        """Add another process's sums to ours."""
+        """Add another process's sums to ours, and those of its control to those of ours."""
+        if self.twin is not None and other.twin is not None:
+            self.twin.merge(other.twin)
         for key, value in other.sums.items():
             if key in self.sums:
                 self.sums[key] = self.sums[key] + value
@@ -113,6 +123,12 @@ class Analysis:
     def tables(self) -> dict[str, pd.DataFrame]:
         """Tidy tables by name: one row per observation, no lists in cells. Call any number of times."""
         return {}
+
+    def with_control(
+        self, own: Mapping[str, pd.DataFrame], control: Mapping[str, pd.DataFrame]
+    ) -> dict[str, pd.DataFrame]:
+        """Own tables and those of the control as one set: by default the latter are called NAME_control."""
+        return dict(own) | {f"{name}_control": table for name, table in control.items()}
 
     def summary(self) -> dict[str, Figure]:
         """Headline figures by name."""
@@ -141,6 +157,17 @@ class Analysis:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options().items())})"
+
+
+def tables_of(analysis: Analysis) -> dict[str, pd.DataFrame]:
+    """The tables of an analysis, and with them those of its control where there is one."""
+    tables = analysis.tables()
+    return tables if analysis.twin is None else analysis.with_control(tables, analysis.twin.tables())
+
+
+def everyone(analyses: Iterable[Analysis]) -> list[Analysis]:
+    """The analyses and their twins: all whose sums are saved, restored and merged."""
+    return [one for a in analyses for one in (a, a.twin) if one is not None]
 
 
 A = TypeVar("A", bound=type[Analysis])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.intervals import wilson
 from vitscope.report.provenance import QUESTION
+from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData

@@ -1,70 +1,48 @@
 """The random-weights control: the same architecture, the same measure, weights that know nothing.
 
-Where a figure is not far from the control's, it is a property of the architecture and not of what was learned.
+Where a figure is not far from the control's, it is a property of the architecture and not of what was learned. The
+engine makes a twin of the model and of each analysis that asks for it (`control='random'`), passes every batch through
+both, and puts their tables together (`Analysis.with_control`); an analysis itself knows nothing of it.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
 
-from vitscope.analyses.base import Analysis
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data.batch import Batch
+    from vitscope.analyses.base import Analysis
     from vitscope.models import Model
 
 SUFFIX = "_control"
-PREFIX = "control."  # of the twin's sums among ours
 
 
-class ControlledAnalysis(Analysis):
-    """An analysis with an option `control`: 'random' measures the random twin, too, in a pass of its own.
+def check_control(control: str | None) -> str | None:
+    if control not in (None, "random"):
+        raise VitscopeError(f"control={control!r} is not known: expected 'random' or nothing.")
+    return control
 
-    `start` of a subclass ends with `start_control`, its `update` with `enlist_control`, its `end_batch` with
-    `run_controls`; `tables` begins with `link_control` and puts the `own_tables` of the twin beside its own.
-    """
 
-    def __init__(self, control: str | None = None) -> None:
-        super().__init__()
-        if control not in (None, "random"):
-            raise VitscopeError(f"control={control!r} is not known: expected 'random' or nothing.")
-        self.control = control
-        self._twin: ControlledAnalysis | None = None  # the same analysis of the random twin
-        self._twin_model: Model | None = None
-
-    def own_tables(self) -> dict[str, pd.DataFrame]:
-        raise NotImplementedError
-
-    def start_control(self, model: Model) -> None:
-        if self.control:
-            self._twin_model = shared_twin(model, self.setting.seed)
-            self._twin = type(self)(**{**self.options(), "control": None})
-            self._twin.setting = self.setting
-            self._twin.start(self._twin_model)
-            self.sums |= {PREFIX + key: value for key, value in self._twin.sums.items()}
-
-    def begin(self) -> None:
-        self.link_control()
-
-    def link_control(self) -> None:
-        """The twin adds to our sums: after a resume or a merge they are other tensors than before."""
-        if self._twin is not None:
-            self._twin.sums = {k.removeprefix(PREFIX): v for k, v in self.sums.items() if k.startswith(PREFIX)}
-
-    def enlist_control(self, batch: Batch) -> None:
-        """Ask for a pass of the twin over this batch; one pass serves all analyses."""
-        if self._twin is not None and self._twin_model is not None:
-            waiting = vars(batch).setdefault(SLOT, {}).setdefault(id(self._twin_model), (self._twin_model, []))[1]
-            if self._twin not in waiting:
-                waiting.append(self._twin)
+def start_controls(model: Model, analyses: Iterable[Analysis], control: str | None = None) -> None:
+    """Give every analysis that wants a control its twin; `control='random'` gives one to all that can have it."""
+    for analysis in analyses:
+        analysis.twin = None
+        if analysis.controllable and (control or analysis.control):
+            twin = analysis.fresh()
+            twin.name, twin.control = f"{analysis.name} (control)", None  # type: ignore[misc]
+            twin.setting = replace(analysis.setting, control=True)
+            twin.start(shared_twin(model, analysis.setting.seed))
+            analysis.twin = twin
 
 
 def random_twin(model: Model, seed: int = 0) -> Model:
@@ -119,7 +97,6 @@ def _draw(module: nn.Module) -> None:
 
 
 _TWINS: WeakKeyDictionary[Model, dict[int, Model]] = WeakKeyDictionary()
-SLOT = "_control"  # where analyses put their controls on a batch
 
 
 def shared_twin(model: Model, seed: int = 0) -> Model:
@@ -128,18 +105,6 @@ def shared_twin(model: Model, seed: int = 0) -> Model:
     if seed not in twins:
         twins[seed] = random_twin(model, seed)
     return twins[seed]
-
-
-def run_controls(batch: Batch) -> None:
-    """One extra forward pass of each twin for all analyses that asked; does nothing when it was done already."""
-    from vitscope.analyses.one_pass import OnePass
-
-    logits = batch.logits
-    for twin, analyses in vars(batch).pop(SLOT, {}).values():
-        OnePass(twin, analyses)(batch)
-        for analysis in analyses:
-            analysis.rows.clear()  # per-image rows are the model's own
-    batch.logits = logits
 
 
 def beside(table: pd.DataFrame, control: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

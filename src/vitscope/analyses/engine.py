@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, Setting
+from vitscope.analyses.control import check_control, shared_twin, start_controls
 from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
 from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
@@ -49,9 +50,11 @@ class EngineOptions:
     overwrite: bool = False  # replace a run of another configuration
     progress: bool = True  # a bar on stderr, in the first process only
     command: str | Sequence[str] | None = None  # how the user called it, for environment.json
+    control: str | None = None  # 'random': every analysis looks at the same architecture with random weights, too
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_control(self.control)
         for name, least in (("batch_size", 1), ("workers", 0), ("gallery", 0), ("save_every", 0)):
             if getattr(self, name) < least:
                 raise VitscopeError(f"{name} must be at least {least}, not {getattr(self, name)}.")
@@ -79,6 +82,7 @@ def analyze(
     overwrite: bool = False,
     progress: bool = True,
     command: str | Sequence[str] | None = None,
+    control: str | None = None,
     kind: str = KIND,
     explicit: bool | None = None,
 ) -> Run | list[Run]:
@@ -88,6 +92,7 @@ def analyze(
     data: from `load_data`, or its first argument; `split`, `images`, `every`, `seed`, `strict` are then passed on.
     analyses: names, Analysis objects, or {name: options}; None takes all that run by default.
     out: the run folder; for several models the folder of their run folders. `report.html` is written there.
+    control: 'random' shows every analysis the same architecture with random weights, too, in the same pass.
     save: points (globs) whose activations are written to disk, see `vitscope.analyses.save`.
     kind: what the run is called; a study that passes its own data through this engine gives its own name.
     explicit: is an analysis that cannot run here an error? None: if `analyses` are given. Otherwise it is left out.
@@ -95,7 +100,7 @@ def analyze(
     Called again with the same arguments after a kill it goes on; on a finished run it returns that run at once.
     Raises `Interrupted` (a KeyboardInterrupt) after Ctrl-C, with the state saved.
     """
-    options = EngineOptions(batch_size, seed, workers, gallery, save_every, overwrite, progress, command)
+    options = EngineOptions(batch_size, seed, workers, gallery, save_every, overwrite, progress, command, control)
     several = isinstance(model, Sequence) and not isinstance(model, str)
     models = list(model) if several else [model]  # type: ignore[arg-type]
     if not models:
@@ -149,6 +154,7 @@ def analyze_one(
     for analysis in analyses:
         analysis.setting = setting
     running, remarks = start_analyses(analyses, model, data, explicit=explicit)
+    start_controls(model, running, options.control)
     remarks += list(dict.fromkeys(f"{a.name.partition('.')[0]}: {text}" for a in running for text in a.remarks))
     config = resolved_config(model, data, running, options, label)
     run: Run | None = None
@@ -176,6 +182,8 @@ def analyze_one(
         for analysis in running:
             known = list(analysis.remarks)
             analysis.prepare(data, model)
+            if analysis.twin is not None:
+                analysis.twin.prepare(data, shared_twin(model, setting.seed))
             for text in analysis.remarks:
                 if text not in known and ranks.first:
                     run.log_warning(f"{analysis.name.partition('.')[0]}: {text}")
@@ -205,6 +213,7 @@ def resolved_config(
         "batch_size": options.batch_size,
         "seed": options.seed,
         "gallery": options.gallery,
+        **({"control": options.control} if options.control else {}),
     }
 
 

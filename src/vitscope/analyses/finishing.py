@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vitscope.analyses.base import Analysis
+from vitscope.analyses.base import Analysis, everyone
 from vitscope.analyses.chance import chance_remark
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import merge_rows, rows_folder
@@ -28,8 +28,9 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share:
     run.check_writable()
     states = [share.state, *(_other_state(run, rank) for rank in range(1, ranks.world))]
     for state in states[1:]:
-        for analysis in analyses:
+        for analysis in everyone(analyses):
             other = copy.copy(analysis)
+            other.twin = None  # is another of `everyone`
             other.sums = {key: value.clone() for key, value in analysis.sums.items()}  # to be filled
             restore_sums(state, [other])
             analysis.merge(other)

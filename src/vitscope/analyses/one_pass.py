@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from vitscope.analyses.base import everyone
+from vitscope.analyses.control import shared_twin, start_controls
 from vitscope.errors import NumericalError
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ class OnePass:
         # Each analysis sees only what it asked for itself: its result must not depend on its company.
         self.wanted = [frozenset(_resolve(model, a.needs(model))) for a in analyses]
         self.names = _resolve(model, sorted(frozenset().union(*self.wanted)))
+        self.watched = [a for a in self.analyses if a.twin is not None]
+        twins = [a.twin for a in self.watched if a.twin is not None]
+        self.control = OnePass(shared_twin(model, twins[0].setting.seed), twins) if twins else None
 
     def __call__(self, batch: Batch) -> None:
         """Forward one batch, update every analysis. `batch.logits` is filled."""
@@ -47,8 +53,11 @@ class OnePass:
         with torch.no_grad():
             batch.logits = self.model.stream(images, self.names, on_block)
             _check_finite(batch)
+            if self.control is not None and any(analysis.concerns(batch) for analysis in self.watched):
+                self.control(replace(batch, logits=None, shared={}))
             for analysis in self.analyses:
                 analysis.end_batch(batch)
+            batch.shared.clear()
 
     def __repr__(self) -> str:
         return f"OnePass({len(self.analyses)} analyses, {len(self.names)} points)"
@@ -68,14 +77,24 @@ def measure(
     """
     for analysis in analyses:
         analysis.start(model)
+    start_controls(model, analyses)
+    for analysis in everyone(analyses):
         analysis.begin()
     one_pass = OnePass(model, analyses)
     with evaluating(model.module):
         for batch in batches:
             one_pass(batch)
+            forget_control_rows(analyses)
             if on_batch is not None:
                 on_batch(batch)
             batch.logits = None
+
+
+def forget_control_rows(analyses: Iterable[Analysis]) -> None:
+    """Rows per image are the model's own; an analysis that shows those of its twin has taken them by now."""
+    for analysis in analyses:
+        if analysis.twin is not None:
+            analysis.twin.rows.clear()
 
 
 @contextmanager

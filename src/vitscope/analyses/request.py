@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 IMAGES = {
     "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
     "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
-    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str,
+    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str,
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
@@ -33,7 +33,7 @@ PREPROCESS = dict.fromkeys(
 )
 ANALYZED = {
     "label?": str, "model": MODEL, "weights_digest?": str, "edits?": {}, "preprocess?": PREPROCESS, "data": IMAGES,
-    "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "modules?": [str],
+    "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "control?": str, "modules?": [str],
 }  # fmt: skip
 
 
@@ -70,9 +70,11 @@ class AnalyzeOptions:
     strict: bool = False  # stop at unreadable images and doubtful data instead of leaving them out and listing them
     masks: bool = True  # read masks where the data has them
     mask_decoding: str | None = None  # how masks are stored, if not as 0, 1 and 255: nonzero, half or alpha
+    mask_rule: str = "centre"  # the pixel of a mask that speaks for a patch: centre, or corner as in a published study
 
     only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
     set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
+    control: str | None = None  # random: every analysis also looks at the same architecture with random weights
     save: tuple[str, ...] = ()  # points whose activations are written to disk, e.g. 'blocks.*.hook_resid_post'
 
     out: str | None = None  # the run folder; for several models the folder of their folders; none: below runs/
@@ -116,6 +118,7 @@ class AnalyzeOptions:
         from vitscope.analyses.naming import check_names
         from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
+        from vitscope.data.masks import check_rule
         from vitscope.data.registry import check_place
         from vitscope.models.naming import check_model_name, check_weights_file
         from vitscope.models.preprocess_words import check_words
@@ -127,6 +130,7 @@ class AnalyzeOptions:
             check_words(self.preprocess)
         if self.mask_decoding is not None:
             find_decoding(self.mask_decoding)
+        check_rule(self.mask_rule)
         if self.needs_data:
             self._check_data_given()
         self._check_models_given()
@@ -170,6 +174,7 @@ class AnalyzeOptions:
             strict=self.strict,
             masks=None if self.masks else False,
             mask_decoding=self.mask_decoding,
+            mask_rule=self.mask_rule,
             download=self.download,
         )
 
@@ -228,6 +233,7 @@ class AnalyzeOptions:
             overwrite=self.overwrite,
             progress=self.progress,
             command=command,
+            control=self.control,
             kind=self.kind,
             explicit=self.only is not None,
         )
@@ -264,11 +270,13 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "share": data["share"],
         "masks": data["masks"],
         "mask_decoding": data.get("mask_decoding"),
+        "mask_rule": data.get("mask_rule", "centre"),
         "seed": config["seed"],
         "only": list(analyses),
         "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in (options or {}).items()},
         "batch_size": config["batch_size"],
         "gallery": config["gallery"],
+        "control": config.get("control"),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.base import Analysis
+from vitscope.analyses.base import Analysis, tables_of
 from vitscope.analyses.rows import merge_rows, rows_folder
 from vitscope.errors import VitscopeError
 
@@ -30,7 +30,7 @@ def write_results(run: Run, analyses: Sequence[Analysis], states: Sequence[State
 
 
 def _write(run: Run, analysis: Analysis, owner: dict[str, str]) -> None:
-    for name, table in analysis.tables().items():
+    for name, table in tables_of(analysis).items():
         if name in owner:
             raise VitscopeError(f"Analysis {analysis.name!r} and {owner[name]} both write a table {name!r}.")
         owner[name] = analysis.name

@@ -41,6 +41,7 @@ class Save(Analysis):
     """Write the values of points to disk, image by image."""
 
     default = False  # activations are large: only where they are asked for
+    controllable = False  # its files are the model's own
 
     def __init__(
         self,

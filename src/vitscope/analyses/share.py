@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.base import Analysis, Setting
+from vitscope.analyses.base import Analysis, Setting, everyone
 from vitscope.analyses.gallery import gallery_rows, save_thumbnails
-from vitscope.analyses.one_pass import OnePass, evaluating
+from vitscope.analyses.one_pass import OnePass, evaluating, forget_control_rows
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import RowWriter, rows_folder
 from vitscope.analyses.state import State, load_state, restore_sums, save_state
@@ -41,11 +41,11 @@ class Share:
         """Go back to the last saved state, or to the beginning if there is none."""
         state = load_state(self.run.state_dir, self.setting.rank)
         if state is not None:
-            restore_sums(state, self.analyses)
+            restore_sums(state, everyone(self.analyses))
             self.state = state
         self.rows.cut(self.state.rows)
         self.state.sums = {}  # they live in the analyses
-        for analysis in self.analyses:
+        for analysis in everyone(self.analyses):
             analysis.begin()
 
     def finish(self, data: ImageData, batch_size: int, workers: int, bar: tqdm) -> None:
@@ -96,6 +96,7 @@ class Share:
             for table, frames in analysis.rows.items():
                 self.rows.append(table, frames)
             analysis.rows.clear()
+        forget_control_rows(self.analyses)
         self._note_skipped(batch)
         batch.logits = None
         self.state.images += len(batch)
@@ -112,13 +113,13 @@ class Share:
     def save(self) -> None:
         """Bring everything to disk. The state file comes last: what it mentions is there."""
         self.run.check_writable()
-        for analysis in self.analyses:
+        for analysis in everyone(self.analyses):
             analysis.flush()
         self.state.rows = self.rows.lengths()
         now = time.monotonic()
         self.state.seconds += now - self._since
         self._since = self._saved = now
-        save_state(self.run.state_dir, self.setting.rank, self.state, self.analyses)
+        save_state(self.run.state_dir, self.setting.rank, self.state, everyone(self.analyses))
         if self.setting.world == 1 and self.state.images and not self.state.done:
             write_results(self.run, self.analyses, [self.state], so_far=True)
         self._saved = time.monotonic()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.attention.description import convert_from_description, parse_attention
-from vitscope.attention.memory import peak_memory
+from vitscope.attention.peak import peak_memory
 from vitscope.attention.registry import list_attentions
 from vitscope.errors import VitscopeError
 

@@ -21,6 +21,8 @@ EXAMPLES = """\
       --train path/to/ImageNetS919 --train-split test --out runs/lens
   vitscope lens vit_tiny_patch16_224 --data path/to/imagenet --tokens class
   vitscope lens vit_tiny_patch16_224 --data path/to/ImageNetS919 --split validation --parts relevance
+  vitscope lens vit_tiny_patch16_224 --data path/to/ImageNetS919 --split validation --parts relevance \\
+      --set relevance.block=3 relevance.attention_head=1 relevance.target=tabby
 """
 
 
@@ -34,8 +36,8 @@ class LensOptions(Words):
     only: tyro.conf.Suppress[tuple[str, ...] | None] = None
     config: tyro.conf.Suppress[str | None] = None
     parts: Annotated[tuple[str, ...] | None, named("A,B")] = None
-    """identifiability, composition, memories, lens, perturbation, probes, relevance; none: all but the last, which
-    costs about a hundred forward passes per image (probes only with --train)"""
+    """identifiability, composition, memories, lens, perturbation, probes, relevance, importance; none: all but the
+    last two, of which relevance costs about a hundred forward passes per image (probes only with --train)"""
     tokens: Annotated[str, named("WHICH")] = "all"
     """all, class or image; for probes also positions: class,mean or 0-20"""
     head: Annotated[str, named("HEAD")] = "own"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,9 +41,11 @@ class Batch:
     indices: Tensor  # (B,) int64, Item.index
     paths: list[str]
     masks: Tensor | None = None  # (B, H, W) uint8, follows resize and crop of the image
+    mask_rule: str = "centre"  # which pixel of a mask speaks for a token: 'centre' or 'corner' of its patch
     logits: Tensor | None = None  # (B, num_classes)
     number: int = 0  # of this batch in the whole, split-independent order
     skipped: list[Skipped] = field(default_factory=list)
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what analyses share while it passes through
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -49,7 +49,8 @@ def evaluation_batches(
         for number in dealt_batches(n, batch_size, rank, world, data.shards)
         if number >= start
     ]
-    reader = _Reader(data, build_transform(preprocess), plans, prepare, finish, masks=prepare is None)
+    transform = build_transform(preprocess, data.mask_rule)
+    reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)
     return _iterate(reader, workers, context, data.strict)
 
 
@@ -160,6 +161,7 @@ class _Reader(Dataset[Batch]):
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
             paths=[item.path for item in items],
             masks=_stack_masks(masks, shape) if with_masks else None,
+            mask_rule=self.transform.mask_rule,
             number=number,
             skipped=skipped,
         )

@@ -61,6 +61,11 @@ class ImageData:
         return len(self.classes)
 
     @property
+    def mask_rule(self) -> str:
+        """Which pixel of a mask speaks for a token: 'centre' or 'corner' of its patch."""
+        return str(self.selection.get("mask_rule", "centre"))
+
+    @property
     def root(self) -> Path | None:
         """The folder that `paths` are relative to, or None for pictures in memory."""
         return self._source.root

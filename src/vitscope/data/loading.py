@@ -11,6 +11,7 @@ from vitscope.data.dataset import ImageData, missing_masks
 from vitscope.data.folders import find_splits, folder_source
 from vitscope.data.imagenet_s import SUFFIX, categories_file, imagenet_s, with_masks
 from vitscope.data.mask_decoding import doubtful_masks, find_decoding
+from vitscope.data.masks import check_rule
 from vitscope.data.registry import DatasetEntry, check_place, find_dataset
 from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.data.source import Source, as_source
@@ -31,6 +32,7 @@ def load_data(
     seed: int = 0,
     masks: bool | None = None,
     mask_decoding: str | None = None,
+    mask_rule: str = "centre",
     strict: bool = False,
     download: bool = False,
 ) -> ImageData:
@@ -44,12 +46,15 @@ def load_data(
     `masks`: True insists on them, False leaves them out, None takes them where they exist.
     `mask_decoding`: how masks are stored, if not as 0, 1 and 255: 'nonzero' (whatever is not 0 is the object), 'half'
     (whatever is nearer to white than to black), 'alpha' (whatever is opaque).
+    `mask_rule`: which pixel of a mask speaks for a token, that at the 'centre' of its patch or at its upper left
+    'corner', as in the published class-embedding study.
     `strict`: whatever is otherwise left out or doubtful (`data.warnings`: empty class folders, stray images, links that
     are not followed, fewer images than asked for, masks without an object) raises DataError here, and an unreadable
     picture when it is read. Unknown labels of a folder without classes are no fault.
     """
     place = None if root is None else Path(root).expanduser()
     decode = find_decoding(mask_decoding) if mask_decoding is not None else None
+    check_rule(mask_rule)
     source, name, split_name, wanted = _find(name_or_path, split, place, download, plain=decode is not None)
     if decode is not None:
         if source.masks is None:
@@ -103,6 +108,8 @@ def load_data(
         selection["every"] = every
     if mask_decoding is not None:
         selection["mask_decoding"] = mask_decoding
+    if mask_rule != "centre":
+        selection["mask_rule"] = mask_rule
     data = ImageData(
         source,
         order,

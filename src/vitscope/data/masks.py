@@ -1,4 +1,8 @@
-"""Masks: from pictures and files to CONTEXT, OBJECT and IGNORED per pixel, and from pixels to tokens."""
+"""Masks: from pictures and files to CONTEXT, OBJECT and IGNORED per pixel, and from pixels to tokens.
+
+Which pixel speaks for a patch is the *rule*: `centre`, the one in its middle, or `corner`, the upper left one, which is
+what OpenCV's nearest resize of a mask to the grid of tokens takes (the published class-embedding study).
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,45 @@ from PIL import Image
 from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
 from vitscope.data.images import BadFileError
 from vitscope.data.mask_decoding import numbers
-from vitscope.errors import DataError
+from vitscope.errors import DataError, suggest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def to_tokens_nearest(masks: Tensor, grid: tuple[int, int]) -> Tensor:
-    """The mask's value at the centre of each patch: (B, H, W) -> (B, T), T = grid height x grid width, row by row."""
+RULES = {"centre": 0.5, "corner": 0.0}  # how far into a patch, in patches, the pixel lies that speaks for it
+
+
+def check_rule(rule: str) -> None:
+    if rule not in RULES:
+        raise DataError(f"There is no mask rule {rule!r}.{suggest(rule, RULES)} Known: {', '.join(RULES)}.")
+
+
+def to_tokens_nearest(masks: Tensor, grid: tuple[int, int], rule: str = "centre") -> Tensor:
+    """The mask's value at one pixel of each patch: (B, H, W) -> (B, T), T = grid height x grid width, row by row.
+
+    `rule`: the pixel at the patch's centre, row floor((i + 1/2) H / h) of patch row i, or at its upper left corner,
+    row floor(i H / h).
+    """
+    check_rule(rule)
     _, height, width = masks.shape
-    rows = _centres(height, grid[0])
-    columns = _centres(width, grid[1])
+    rows = _pixels(height, grid[0], rule)
+    columns = _pixels(width, grid[1], rule)
     return masks[:, rows][:, :, columns].flatten(1)  # (B, h, w) -> (B, T)
+
+
+def resized(mask: Image.Image, size: tuple[int, int], rule: str = "centre") -> Image.Image:
+    """A mask in another `size` (height, width), by the same rule: nearest to the new pixel's centre or corner.
+
+    With `corner`, a mask that is resized and then read token by token gives what the whole mask would give.
+    """
+    height, width = size
+    if mask.size == (width, height):
+        return mask
+    if rule == "centre":
+        return mask.resize((width, height), Image.Resampling.NEAREST)
+    rows, columns = _pixels(mask.height, height, rule).numpy(), _pixels(mask.width, width, rule).numpy()
+    return Image.fromarray(np.asarray(mask)[rows][:, columns])
 
 
 def token_share(masks: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -43,10 +74,10 @@ def token_share(masks: Tensor, grid: tuple[int, int]) -> Tensor:
     return share.clamp(0, 1).float().flatten(1)
 
 
-def _centres(pixels: int, cells: int) -> Tensor:
+def _pixels(pixels: int, cells: int, rule: str) -> Tensor:
     import torch
 
-    return ((torch.arange(cells, dtype=torch.float64) + 0.5) * pixels / cells).floor().long()
+    return ((torch.arange(cells, dtype=torch.float64) + RULES[rule]) * pixels / cells).floor().long()
 
 
 def _overlaps(pixels: int, cells: int) -> Tensor:

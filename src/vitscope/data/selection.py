@@ -6,14 +6,14 @@ other pictures there are, on their order, or on a library's version, and smaller
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 
+from vitscope.data.lists import read_list
 from vitscope.errors import DataError
 
 
@@ -78,26 +78,25 @@ def pick_per_class(
 def pick_listed(names: Sequence[str], list_file: str | Path, root: Path | None) -> tuple[list[int], str | None]:
     """The pictures that a CSV file names, in its order, and a remark if it names others too.
 
-    The column `path`, or the first one. A path is relative to the dataset or to the folder of the split, absolute, or
-    a bare file name that occurs once.
+    The column `path`, or the one whose entries are pictures of the dataset (`lists.py`). A path is relative to the
+    dataset or to the folder of the split, absolute, or a bare file name that occurs once.
     """
-    rows, headed = _read_list(Path(list_file))
-    positions = _positions([_relative(row, root) for row in rows], names)
+    listed = read_list(Path(list_file), names, root)
     found: dict[int, None] = {}  # a set that keeps the order
     missing: list[str] = []
     repeated = 0
-    for number, (row, position) in enumerate(zip(rows, positions)):
+    for entry, position in zip(listed.entries, listed.positions):
         if position is None:
-            if number or headed or len(rows) == 1:  # else an unknown first row is a heading
-                missing.append(row)
+            missing.append(entry)
         elif position in found:
             repeated += 1
         else:
             found[position] = None
     if not found:
+        columns = f" Its columns are {', '.join(listed.header)}." if len(listed.header) > 1 else ""
         raise DataError(
-            f"None of the {len(rows):,} paths in {list_file} is in the dataset. The first one reads {rows[0]!r}; "
-            f"expected something like {names[0]!r}."
+            f"None of the {len(listed.entries):,} paths in {list_file} is in the dataset.{columns} The first one reads "
+            f"{listed.entries[0]!r}; expected a column, best called 'path', with entries like {names[0]!r}."
         )
     remarks = []
     if missing:
@@ -131,44 +130,3 @@ def _class_keys(labels: Sequence[int], salt: int | str) -> np.ndarray:
     """A hash per class, so that an uneven choice does not always favour the first classes."""
     table = {label: _hash(salt, f"class {label}") for label in set(labels)}
     return np.fromiter((table[label] for label in labels), dtype=np.uint64, count=len(labels))
-
-
-def _read_list(path: Path) -> tuple[list[str], bool]:
-    """The paths, and whether a heading named their column."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"The list {path} cannot be read: {error}. Expected a CSV file with a column 'path'."
-        ) from error
-    rows = [row for row in csv.reader(text.splitlines()) if row and any(cell.strip() for cell in row)]
-    if not rows:
-        raise DataError(f"The list {path} is empty: expected a CSV file with a column 'path'.")
-    header = [cell.strip().lower() for cell in rows[0]]
-    column = header.index("path") if "path" in header else 0
-    body = rows[1:] if "path" in header else rows
-    values = [row[column].strip() for row in body if column < len(row) and row[column].strip()]
-    if not values:
-        raise DataError(f"The list {path} has a heading but no paths.")
-    return values, "path" in header
-
-
-def _relative(row: str, root: Path | None) -> str:
-    path = Path(row)
-    if root is not None and path.is_absolute():
-        for base in (root, root.resolve()):
-            if path.is_relative_to(base):
-                return path.relative_to(base).as_posix()
-    return PurePosixPath(row.replace("\\", "/")).as_posix()
-
-
-def _positions(rows: Sequence[str], names: Sequence[str]) -> list[int | None]:
-    """Where each row is among the names: by the whole name, else by a tail of one that occurs once."""
-    whole = {name: position for position, name in enumerate(names)}
-    unknown = {row for row in rows if row not in whole}
-    tails: dict[str, int | None] = {}
-    for position, name in enumerate(names) if unknown else ():
-        parts = name.split("/")
-        for tail in {"/".join(parts[1:]), parts[-1]} & unknown:
-            tails[tail] = None if tail in tails else position  # twice: it is unclear which
-    return [whole[row] if row in whole else tails.get(row) for row in rows]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vitscope.data.batch import IGNORED
 from vitscope.data.images import plain
+from vitscope.data.masks import check_rule, resized
 from vitscope.errors import DataError, suggest
 
 if TYPE_CHECKING:
@@ -98,9 +99,10 @@ def normalise(image: Image.Image, mean: Tensor, std: Tensor) -> Tensor:
 class ImageTransform:
     """A recipe made callable: `transform(picture, mask) -> (tensor (C, H, W), mask tensor (H, W) or None)`."""
 
-    def __init__(self, preprocess: Preprocess) -> None:
+    def __init__(self, preprocess: Preprocess, mask_rule: str = "centre") -> None:
         _check(preprocess)
-        self.preprocess = preprocess
+        check_rule(mask_rule)
+        self.preprocess, self.mask_rule = preprocess, mask_rule
         self.mode = _MODES[preprocess.input_size[0]]
         self.mean = torch.tensor(preprocess.mean, dtype=torch.float32)[:, None, None]
         self.std = torch.tensor(preprocess.std, dtype=torch.float32)[:, None, None]
@@ -135,6 +137,7 @@ class ImageTransform:
         if mask.size != image.size:
             (w, h), (width, height) = mask.size, image.size
             raise DataError(f"the mask is {w} x {h} pixels, the image {width} x {height}")
+        mask = resized(mask, geometry.resized, self.mask_rule)
         seen = apply(mask, geometry, Image.Resampling.NEAREST, IGNORED)  # padding is neither object nor context
         return x, torch.from_numpy(np.array(seen))
 
@@ -143,9 +146,9 @@ class ImageTransform:
         return f"ImageTransform({p.input_size}, {p.interpolation}, {p.crop_mode} crop {p.crop_pct})"
 
 
-def build_transform(preprocess: Preprocess) -> ImageTransform:
-    """The transform of a model's recipe. It can be sent to other processes."""
-    return ImageTransform(preprocess)
+def build_transform(preprocess: Preprocess, mask_rule: str = "centre") -> ImageTransform:
+    """The transform of a model's recipe. It can be sent to other processes. `mask_rule`: see `data/masks.py`."""
+    return ImageTransform(preprocess, mask_rule)
 
 
 def _check(p: Preprocess) -> None:

@@ -6,16 +6,22 @@ Its blocks normalise the sum and not the branch, as the first transformers did:
 
 so the stream is normalised after every branch, and there is no norm before the head. Class token and positions start at
 zero, dropout is in the MLP alone, and linear layers start as PyTorch draws them.
+
+The study's model has a little more of its own: norms that add 1e-5, one dropout per MLP, and the start of PyTorch's
+attention. These are options, and the recipe `small` has them: a run folder of an earlier training names none, and its
+weights mean what they meant.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import Attention, DropPath, Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+
+AttentionInit = Literal["torch", "xavier"]
 
 
 class PostNormBlock(nn.Module):
@@ -67,6 +73,14 @@ class PostNormBlock(nn.Module):
         return self.norm2(x + self.drop_path2(self.mlp(x)))
 
 
+def start_as_multihead_attention(attention: Attention) -> None:
+    """The start of PyTorch's MultiheadAttention: one Xavier draw for queries, keys and values, biases at zero."""
+    nn.init.xavier_uniform_(attention.qkv.weight)
+    for bias in (attention.qkv.bias, attention.proj.bias):
+        if bias is not None:
+            nn.init.zeros_(bias)
+
+
 def small(
     *,
     img_size: int | tuple[int, int] = 28,
@@ -78,9 +92,18 @@ def small(
     num_heads: int = 8,
     mlp_dim: int = 128,
     dropout: float = 0.2,
+    dropouts: int = 2,  # per MLP: 1 is the study's, behind the second layer alone
+    norm_eps: float = 1e-6,  # timm's; PyTorch's own, which the study leaves as it is, is 1e-5
+    attention_init: AttentionInit = "torch",  # 'xavier': as PyTorch's MultiheadAttention starts, which the study has
     **options: Any,  # of timm's VisionTransformer, e.g. drop_path_rate
 ) -> VisionTransformer:
     """The study's sizes are the defaults; they are made for Fashion-MNIST."""
+    if dropouts not in (1, 2):
+        raise ValueError(f"dropouts={dropouts}: an MLP has 1 (behind its second layer) or 2 (behind both)")
+    if attention_init not in get_args(AttentionInit):
+        raise ValueError(f"attention_init={attention_init!r}: expected 'torch' or 'xavier'")
+    if not norm_eps > 0:
+        raise ValueError(f"norm_eps={norm_eps}: expected a small positive number, such as 1e-5")
     module = VisionTransformer(
         img_size=img_size,
         patch_size=patch_size,
@@ -100,6 +123,13 @@ def small(
         for start in (module.cls_token, module.pos_embed, module.reg_token):
             if start is not None:
                 start.zero_()
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            part.eps = norm_eps
+        if isinstance(part, Mlp) and dropouts == 1:
+            part.drop1 = nn.Identity()  # type: ignore[assignment]
+        if isinstance(part, Attention) and attention_init == "xavier":
+            start_as_multihead_attention(part)
     configuration = {
         "architecture": "small",
         "input_size": (in_chans, *((img_size, img_size) if isinstance(img_size, int) else img_size)),

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import NO_SHARES, check_points, gives_shares, shares_of
-from vitscope.analyses.base import Analysis, Setting, zeros
+from vitscope.analyses.base import Analysis, Setting, everyone, tables_of, zeros
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
-from vitscope.analyses.intervals import Z95, wilson
+from vitscope.analyses.control import start_controls
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
@@ -37,6 +37,7 @@ from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
 from vitscope.robustness.threat import Threat, channel_values
+from vitscope.statistics.intervals import Z95, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +94,8 @@ class AttackLens:
         self.sums: dict[str, Tensor] = {}
         for version in [CLEAN, *self.attacks]:
             self.inside[version] = self._start(choose_analyses(analyses), quiet)
-            for analysis in self.inside[version]:
+            start_controls(self.model, self.inside[version])
+            for analysis in everyone(self.inside[version]):
                 self.sums |= {_key(version, analysis.name, k): v for k, v in analysis.sums.items()}
         for attack in self.attacks:
             counts = {"n": zeros(1, dtype=torch.int64), "fooled": zeros(1, dtype=torch.int64)}
@@ -121,7 +123,7 @@ class AttackLens:
         """Count on with these tensors, those of a saved state or of a merge."""
         self.sums = dict(sums)
         for version, analyses in self.inside.items():
-            for analysis in analyses:
+            for analysis in everyone(analyses):
                 prefix = _key(version, analysis.name, "")
                 analysis.sums = {k.removeprefix(prefix): v for k, v in self.sums.items() if k.startswith(prefix)}
                 analysis.begin()
@@ -216,7 +218,7 @@ class AttackLens:
         found: dict[str, list[pd.DataFrame]] = {}
         for version, analyses in self.inside.items():
             for analysis in analyses:
-                for name, table in analysis.tables().items():
+                for name, table in tables_of(analysis).items():
                     eps = "0" if version == CLEAN else self.eps.text
                     told = table.assign(attack=version, eps=eps, protocol=self.threat.protocol)
                     front = told[["attack", "eps", *table.columns, "protocol"]]

@@ -17,7 +17,6 @@ from torch import Tensor
 from vitscope.analyses.accuracy import true_rank
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.class_space.identifiability import Identifiability
-from vitscope.analyses.intervals import paired, wilson
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures
@@ -25,9 +24,10 @@ from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
 from vitscope.robustness.attacks import Attack, Task, create_attack
 from vitscope.robustness.budgets import Sweep, sweep
 from vitscope.robustness.epsilons import UnitError
-from vitscope.robustness.published import published_options
+from vitscope.robustness.protocols import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat, pixels_of
+from vitscope.statistics.intervals import paired, wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +196,7 @@ class AttackStudy(Analysis):
     def _show(self, attack: str, done: Sweep, task: Task, truth: Tensor, clean: Tensor) -> None:
         """The gallery's pictures."""
         shown = [i for i, image in enumerate(task.indices.tolist()) if image in self.setting.gallery]
-        if not shown or self.setting.folder is None:
+        if not shown or self.setting.folder is None or self.setting.control:
             return
         folder, recipe = self.setting.folder / "images", self.model.preprocess
         names = self.setting.classes if len(self.setting.classes) == self.model.num_classes else ()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vitscope.analyses.intervals import Z95
+from vitscope.statistics.intervals import Z95
 
 ALEXNET = {
     "gaussian_noise": 0.886428,

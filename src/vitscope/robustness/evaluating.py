@@ -110,7 +110,7 @@ def shifted_data(
     seed: int = 0,
 ) -> ShiftedData:
     """All conditions that are asked for, as one set of pictures."""
-    from vitscope.robustness.corruptions.published import check_installed
+    from vitscope.robustness.corruptions.one_by_one import check_installed
     from vitscope.robustness.evaluation.shifted import ShiftedData
 
     asked = Asked.parse(ood, corrupt, severities, c_corruptions)

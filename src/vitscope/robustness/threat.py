@@ -111,7 +111,7 @@ class Threat:
 
 def make_threat(eps: str | float | Sequence[str | float], norm: str = "linf", protocol: str = "pixels") -> Threat:
     """A threat from what users type; `protocol` 'published' is the one exception to attacking pixels."""
-    from vitscope.robustness.published import check_protocol, published_threat
+    from vitscope.robustness.protocols import check_protocol, published_threat
 
     check_protocol(protocol)
     epsilons = parse_epsilons(eps, norm)

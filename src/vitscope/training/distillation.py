@@ -13,15 +13,16 @@ from vitscope.errors import VitscopeError
 if TYPE_CHECKING:
     from vitscope.models import Model, Preprocess
     from vitscope.training.options import TrainOptions
+    from vitscope.training.teachers import Answers
 
 
 def open_teacher(options: TrainOptions, student: Model, device: torch.device) -> Teacher | None:
     """The teacher of the options, checked. A student with a distillation token learns from it with that token."""
     if options.distillation == "none":
         return None
-    from vitscope.models import open_model
+    from vitscope.training.teachers import open_answers
 
-    model = open_model(options.teacher, options.teacher_weights, device=device, use_ema=options.use_ema)
+    model = open_answers(options.teacher, options.teacher_weights, device, options.use_ema)
     if model.num_classes != student.num_classes:
         raise VitscopeError(
             f"The teacher {options.teacher} knows {model.num_classes:,} classes, the student {student.num_classes:,}: "
@@ -41,7 +42,7 @@ def open_teacher(options: TrainOptions, student: Model, device: torch.device) ->
 class Teacher:
     """`teacher(images)`: its logits (B, classes) for images that are preprocessed for the student, mixed ones too."""
 
-    def __init__(self, model: Model, student: Preprocess) -> None:
+    def __init__(self, model: Answers, student: Preprocess) -> None:
         def column(values: tuple[float, ...]) -> Tensor:
             return torch.tensor(values, device=model.device)[:, None, None]  # (C, 1, 1)
 

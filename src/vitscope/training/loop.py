@@ -1,9 +1,10 @@
 """The training loop. There is one, it is this file, and it reads from top to bottom.
 
 Everything random is a function of numbers that are known beforehand: the order of the images of (seed, epoch), their
-augmentation of (seed, epoch, image), dropout and mixup of (seed, step, process), the learning rate of the step. A
-checkpoint therefore holds the weights, their average, the optimiser's state and a few counters, and a run that is
-killed and started again ends with the same bits as one that was not (on a CPU, with as many threads and processes).
+augmentation of (seed, epoch, image), dropout and mixup of (seed, step, process), the learning rate of the step (and of
+the accuracies written down before it, where its schedule waits for them). A checkpoint therefore holds the weights,
+their average, the optimiser's state and a few counters, and a run that is killed and started again ends with the same
+bits as one that was not (on a CPU, with as many threads and processes).
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from vitscope.training.options import TrainOptions, free_keys
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
 from vitscope.training.records import Progress, diverged, finish_run, postfix, progress_bar, stopped, write_history
+from vitscope.training.schedule import Schedule
 from vitscope.training.setup import (
     Average,
     TrainData,
     build_average,
     build_model,
-    build_schedule,
     describe_model,
     open_data,
     resolved,
@@ -100,7 +101,7 @@ def _train(
     device, world, dtype = accelerator.device, ranks.world, getattr(torch, options.dtype)
     model, optimizer, (learned, held_out) = network.model, network.optimizer, pictures
     steps = steps_per_epoch(len(data.train), options.batch_size)
-    schedule = build_schedule(options, network.plain, steps)
+    schedule = Schedule(options, network.plain, steps)
     mix = Mixing(options, model.num_classes)
     average = build_average(options, model)  # of the weights; None without ema
     progress = _resume(run, network, average, accelerator, ranks)
@@ -134,7 +135,7 @@ def _train(
             here = {"rank": ranks.rank, "world": world, "start": progress.step}
             for batch in learned.epoch(options.batch_size // world, seed=options.seed, epoch=epoch, **here):
                 step = epoch * steps + progress.step
-                schedule.step_update(step)
+                schedule.set(step, [row["test_accuracy"] for row in progress.history])
                 seed_step(options.seed, step, ranks.rank)
                 images = augment(batch.images, batch.indices).to(device, dtype)  # (B, C, H, W)
                 images, targets = mix(images, batch.labels.to(device))  # targets (B,), or (B, classes) where mixed

@@ -17,13 +17,17 @@ class Mixing:
     """`mixing(images, labels) -> (images, targets)`; without mixup and cutmix both come back as they are."""
 
     def __init__(self, options: TrainOptions, classes: int) -> None:
-        self.on = bool(options.mixup or options.cutmix)
+        self.on = bool(options.mixup or options.cutmix or options.cutmix_minmax)
         if self.on:
             from timm.data import Mixup
 
             self._mixup = Mixup(
                 mixup_alpha=options.mixup,
                 cutmix_alpha=options.cutmix,
+                cutmix_minmax=options.cutmix_minmax or None,
+                prob=options.mixup_prob,
+                switch_prob=options.mixup_switch_prob,
+                mode=options.mixup_mode,
                 label_smoothing=options.smoothing,
                 num_classes=classes,
             )

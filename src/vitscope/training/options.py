@@ -16,7 +16,9 @@ Augment = Literal["none", "digits", "flip", "crop", "resized"]
 Loss = Literal["cross_entropy", "binary", "asymmetric"]
 Distillation = Literal["none", "soft", "hard"]
 Precision = Literal["no", "bf16", "fp16"]
-Schedule = Literal["cosine", "poly", "tanh", "constant"]
+Schedule = Literal["cosine", "poly", "tanh", "step", "plateau", "constant"]
+Interpolation = Literal["model", "random", "nearest", "bilinear", "bicubic", "lanczos"]
+Category = Literal["kingdom", "phylum", "class", "order", "supercategory", "family", "genus", "name"]
 
 # These do not change results: a run may be continued with others. `out` is where the run lies, not what it is.
 _FREE = (
@@ -24,6 +26,12 @@ _FREE = (
     *("options.track", "options.track_project", "options.track_entity", "options.track_name", "options.track_offline"),
 )
 _NOT_SAVED = ("out", "overwrite", "progress")
+# Options that older runs do not name: saved where they are not at their default.
+_LATER = (
+    *("mask_decoding", "use_ema", "init", "inat_category", "auto_augment", "color_jitter", "train_interpolation"),
+    *("erase_mode", "erase_count", "cutmix_minmax", "mixup_prob", "mixup_switch_prob", "mixup_mode"),
+    *("rate_set", "decay_epochs", "decay_rate", "patience_epochs", "lr_noise", "lr_noise_pct", "lr_noise_std"),
+)
 TRAINED: dict[str, Any] = {  # the configuration of a run, as it is saved
     "options": {}, "data?": {"name?": str, "train?": {}, "test?": {}}, "label?": str, "model?": {}, "preprocess?": {},
     "steps_per_epoch?": int, "device?": str, "modules?": [str],
@@ -41,13 +49,23 @@ class TrainOptions:
     root: str | Path | None = None  # where a named dataset lies
     train_split: str = "train"  # what is learned from
     test_split: str = "test"  # what is held out; 'val' where the data has no 'test'
+    inat_category: Category = "name"  # what the classes of `inaturalist` are: species, or something coarser
     share: float = 1.0  # of the training images: how much does less data cost?
     augment: Augment = "none"  # drawn anew for each image and epoch, from (seed, epoch, image)
     randaugment: str = ""  # timm's RandAugment on top, e.g. 'rand-m9-mstd0.5-inc1'; empty: none
+    auto_augment: str = ""  # another of timm's policies in its place: 'original', 'v0-mstd0.5', '3a', 'augmix-m3-w3'
+    color_jitter: float = 0.0  # brightness, contrast, saturation; as in timm, only where no such policy is on (or '3a')
+    train_interpolation: Interpolation = "model"  # of augment=resized; 'random' draws bilinear or bicubic
     erase: float = 0.0  # probability of timm's random erasing (a box of noise), as DeiT has it
+    erase_mode: Literal["pixel", "rand", "const"] = "pixel"  # noise per pixel, one drawn colour, or the mean
+    erase_count: int = 1  # boxes at most, which share the area of one
     repeats: int = 1  # repeated augmentation: so many versions of each image of an epoch, which sees fewer images
     mixup: float = 0.0  # alpha of timm's mixup; 0: none
     cutmix: float = 0.0  # alpha of timm's cutmix; with mixup, each batch draws which of the two
+    cutmix_minmax: tuple[float, ...] = ()  # sides of the box, e.g. 0.2 0.8, in the place of alpha; turns cutmix on
+    mixup_prob: float = 1.0  # how often a batch is mixed at all
+    mixup_switch_prob: float = 0.5  # of cutmix, where both are on
+    mixup_mode: Literal["batch", "pair", "elem"] = "batch"  # one draw for a batch, for two pictures, or for each
     strict: bool = False  # unreadable images and doubtful data stop the run instead of being left out
     mask_decoding: str | None = None  # how masks, which probes read, are stored: nonzero, half, alpha; None: 0, 1, 255
 
@@ -57,28 +75,36 @@ class TrainOptions:
     in_chans: int | None = None  # 1 for grey pictures, 3 for coloured ones; None: as the model has it
     weights: str | Path | None = None  # where to start: a file, a run folder, or 'pretrained' (timm's own)
     use_ema: bool = True  # averaged weights, where the file of `weights` or `teacher_weights` has plain ones, too
-    preprocess: Literal["whole", "model"] = "whole"  # whole pictures around grey, or the crop and mean/std of the model
+    preprocess: str = "whole"  # of a new model: 'whole' (around grey), 'model' (its own), or words: 'mean=0.1,std=0.3'
+    init: Literal["model", "torch"] = "model"  # start of a new model; 'torch': linear layers as PyTorch draws them
     attention: str = ""  # another attention in chosen blocks, e.g. 'rpc:layers=0'; empty leaves the model as it is
     label: str = ""  # what reports call it; the model's name if empty
 
     # how it learns
     epochs: int = 20  # passes over the training images
     batch_size: int = 64  # images per step over all processes together, so that more processes learn the same
-    optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows
+    optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows, or 'asgd' (PyTorch's)
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)  # for create_optimizer_v2: momentum, betas
     lr: float = 1e-3  # peak learning rate
     lr_batch: int = 0  # lr is meant for batches of this size and scaled to batch_size; 0: lr as it is
     weight_decay: float = 0.05  # not applied to biases and norms, as in timm
-    schedule: Schedule = "cosine"  # timm's; the rate is set at every step, as a function of its number
+    schedule: Schedule = "cosine"  # timm's; 'plateau' waits for the held-out accuracy
+    rate_set: Literal["step", "epoch", "late"] = "step"  # how often; 'late': per epoch and one epoch behind, as DeiT
+    decay_epochs: float = 30.0  # of schedule=step: epochs between two falls
+    decay_rate: float = 0.1  # of schedule=step and plateau: what is left of the rate after a fall
+    patience_epochs: int = 10  # of schedule=plateau: epochs without a better accuracy before a fall
+    lr_noise: tuple[float, ...] = ()  # from, or from and to, these shares of the epochs the rate is noisy; empty: never
+    lr_noise_pct: float = 0.67  # largest relative noise; larger draws are drawn again
+    lr_noise_std: float = 1.0  # its deviation before that; timm's and DeiT's programs take 1 whatever is asked for
     warmup_epochs: float = 1.0  # linear from warmup_lr: without it AdamW's first steps can ruin a ViT
     warmup_lr: float = 1e-6  # where the warm-up begins
-    min_lr: float = 1e-5  # where the schedule ends
+    min_lr: float = 1e-5  # where the schedule ends; 'step' knows no end
     loss: Loss = "cross_entropy"  # what is minimised; the held-out loss is always the cross-entropy
     smoothing: float = 0.0  # label smoothing of the training loss (the held-out loss has none)
     clip_grad: float | None = 1.0  # largest norm of the gradient; None leaves it alone
     ema: float = 0.0  # decay of an average of the weights (timm's ModelEmaV3), evaluated beside them; 0: none
     distillation: Distillation = "none"  # also learn a teacher's probabilities (soft) or its answer (hard)
-    teacher: str = ""  # any name or run folder that open_model takes; it must know the same classes
+    teacher: str = ""  # any classifier of timm (regnety_160), or a run folder; it must know the same classes
     teacher_weights: str | Path | None = None  # a file; None: timm's, or those of the run folder
     distillation_share: float = 0.5  # of the teacher in the loss
     temperature: float = 1.0  # of soft distillation
@@ -90,7 +116,7 @@ class TrainOptions:
     probe: tuple[str, ...] = ()  # analyses made during training, e.g. ('attention',)
     probe_set: Mapping[str, Any] = field(default_factory=dict)  # their options, e.g. kpca.reconstruction.variant=code
     probe_every: int = 1  # epochs between two of them; the untrained and the finished model are always probed
-    probe_images: int = 500  # fixed images per split, spread over the classes
+    probe_images: int | Literal["all"] = 500  # fixed images per split, spread over the classes; 'all' of them
     probe_splits: tuple[str, ...] = ("train", "test")  # which of the two are probed
 
     # where its curves go besides the run folder
@@ -119,9 +145,10 @@ class TrainOptions:
             object.__setattr__(self, name, words)
         for name, low, high in _RANGES:
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:
+            if isinstance(value, int | float) and not low <= value <= high:
                 expected = f"at least {low}" if high == float("inf") else f"between {low} and {high}"
                 raise VitscopeError(f"{name}={value} makes no training: expected {expected}.")
+        _check_pairs(self)
         _check_together(self)
         for split in self.probe_splits:
             if split not in ("train", "test"):
@@ -163,10 +190,9 @@ class TrainOptions:
     def to_config(self) -> dict[str, Any]:
         """What config.yaml keeps: everything but where the run lies and how it is shown."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NOT_SAVED}
-        if self.mask_decoding is None:  # as absent as in older runs, which are then still the same
-            del values["mask_decoding"]
-        if self.use_ema:
-            del values["use_ema"]
+        for f in dataclasses.fields(self):  # as absent as in older runs, which are then still the same
+            if f.name in _LATER and values[f.name] == f.default:
+                del values[f.name]
         return {k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v for k, v in values.items()}
 
     @classmethod
@@ -188,12 +214,22 @@ class TrainOptions:
 
 def _check_together(o: TrainOptions) -> None:
     """Options that make sense alone and not together."""
-    if o.repeats > 1 and o.augment not in ("crop", "resized") and not (o.randaugment or o.erase):
+    changed = o.augment in ("crop", "resized") or o.randaugment or o.auto_augment or o.color_jitter or o.erase
+    if o.repeats > 1 and not changed:
         raise VitscopeError(
             f"repeats={o.repeats} with augment={o.augment!r} would show the same picture again: choose augment='crop' "
             "(small pictures) or 'resized' (as ImageNet models learn)."
         )
-    if (o.mixup or o.cutmix) and o.loss == "asymmetric":
+    if o.randaugment and o.auto_augment:
+        raise VitscopeError(
+            f"randaugment={o.randaugment!r} and auto_augment={o.auto_augment!r} are two policies for one place: leave "
+            "one out (--randaugment '' where a recipe has it)."
+        )
+    if o.train_interpolation != "model" and o.augment != "resized":
+        raise VitscopeError(
+            f"train_interpolation={o.train_interpolation!r} is that of random crops: choose augment='resized', too."
+        )
+    if (o.mixup or o.cutmix or o.cutmix_minmax) and o.loss == "asymmetric":
         raise VitscopeError("The asymmetric loss takes no soft targets: choose another loss, or no mixup and cutmix.")
     if (o.distillation == "none") != (not o.teacher):
         raise VitscopeError("Distillation takes both: --distillation soft (or hard) and --teacher NAME-or-RUN.")
@@ -201,8 +237,35 @@ def _check_together(o: TrainOptions) -> None:
         raise VitscopeError("Random weights are not worth evaluating: give --weights FILE, a run folder or pretrained.")
     if o.sharded and (o.ema or o.mixed_precision == "fp16"):
         raise VitscopeError("sharded=True goes neither with ema nor with fp16: leave them out, or take bf16.")
+    if o.schedule == "plateau" and o.rate_set == "late":
+        raise VitscopeError(
+            "rate_set='late' follows DeiT's program, which gives its plateau no accuracy to wait for: leave it out."
+        )
+    if o.inat_category != "name" and o.data != "inaturalist":
+        raise VitscopeError(f"inat_category={o.inat_category!r} goes with --data inaturalist, not with {o.data}.")
     if o.dtype == "float64" and (o.mixed_precision != "no" or o.probe):
         raise VitscopeError("dtype='float64' is for checking arithmetic: leave out mixed_precision and probes.")
+
+
+def _check_pairs(o: TrainOptions) -> None:
+    """Options that are ranges, and one that is words."""
+    if len(o.lr_noise) > 2 or not all(0 <= share <= 1 for share in o.lr_noise) or o.lr_noise != _sorted(o.lr_noise):
+        raise VitscopeError(f"lr_noise={_spaced(o.lr_noise)}: expected one or two rising shares, as in 0.4 or 0.4 0.9.")
+    box = o.cutmix_minmax
+    if box and (len(box) != 2 or not all(0 <= side <= 1 for side in box) or box != _sorted(box)):
+        raise VitscopeError(f"cutmix_minmax={_spaced(box)}: expected two rising shares of the side, as in 0.2 0.8.")
+    if o.preprocess not in ("whole", "model"):
+        from vitscope.models.preprocess_words import check_words
+
+        check_words(o.preprocess)
+
+
+def _sorted(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(sorted(values))
+
+
+def _spaced(values: tuple[float, ...]) -> str:
+    return " ".join(map(str, values))
 
 
 def free_keys() -> tuple[str, ...]:
@@ -225,6 +288,15 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("repeats", 1, _INFINITY),
     ("mixup", 0, _INFINITY),
     ("cutmix", 0, _INFINITY),
+    ("mixup_prob", 0, 1),
+    ("mixup_switch_prob", 0, 1),
+    ("color_jitter", 0, _INFINITY),
+    ("erase_count", 1, _INFINITY),
+    ("decay_epochs", 1e-9, _INFINITY),
+    ("decay_rate", 0, 1),
+    ("patience_epochs", 0, _INFINITY),
+    ("lr_noise_pct", 0.01, 1),  # much smaller, or a much larger deviation, and drawing again would take its time
+    ("lr_noise_std", 1e-9, 10),
     ("in_chans", 1, _INFINITY),
     ("lr_batch", 0, _INFINITY),
     ("ema", 0, 1),

@@ -1,4 +1,4 @@
-"""Random changes of single pictures, all of them timm's and torchvision's: crops, RandAugment, random erasing.
+"""Random changes of single pictures, all of them timm's and torchvision's: crops, policies, colours, random erasing.
 
 They draw from the global generators. `train_batches` seeds those for each picture from (seed, epoch, picture) and puts
 them back afterwards, so what is drawn does not depend on workers, processes or a resume.
@@ -6,6 +6,7 @@ them back afterwards, so what is drawn does not depend on workers, processes or 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,11 +21,29 @@ if TYPE_CHECKING:
     from vitscope.training.options import TrainOptions
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What is done to a picture: the fields of TrainOptions that say so."""
+
+    augment: str = "none"
+    randaugment: str = ""
+    auto_augment: str = ""
+    color_jitter: float = 0.0
+    train_interpolation: str = "model"
+    erase: float = 0.0
+    erase_mode: str = "pixel"
+    erase_count: int = 1
+
+    @property
+    def any(self) -> bool:
+        by_picture = self.augment in ("crop", "resized")
+        return bool(by_picture or self.randaugment or self.auto_augment or self.color_jitter or self.erase)
+
+
 def picture_augmentation(options: TrainOptions, preprocess: Preprocess) -> PictureAugmentation | None:
     """What the options ask for, or None where pictures go in as they are (and may stay in memory)."""
-    if options.augment not in ("crop", "resized") and not (options.randaugment or options.erase):
-        return None
-    return PictureAugmentation(preprocess, options.augment, options.randaugment, options.erase)
+    changes = Changes(**{f.name: getattr(options, f.name) for f in fields(Changes)})
+    return PictureAugmentation(preprocess, changes) if changes.any else None
 
 
 class PictureAugmentation:
@@ -32,29 +51,35 @@ class PictureAugmentation:
 
     `resized` cuts out 8 to 100 % of the area with timm's RandomResizedCrop and mirrors half of the pictures, as models
     of ImageNet learn; `crop` pads an eighth of the side, cuts the size out again and mirrors, as is usual for CIFAR;
-    any other name takes the cut that evaluation takes.
+    any other name takes the cut that evaluation takes. Then a policy or colours, in timm's order, and the erasing.
     """
 
-    def __init__(self, preprocess: Preprocess, augment: str, randaugment: str, erase: float) -> None:
+    def __init__(self, preprocess: Preprocess, changes: Changes) -> None:
         from timm.data.random_erasing import RandomErasing
         from timm.data.transforms import RandomResizedCropAndInterpolation
-        from torchvision.transforms import RandomCrop, RandomHorizontalFlip
+        from torchvision.transforms import ColorJitter, RandomCrop, RandomHorizontalFlip
 
         self.transform, self.preprocess = build_transform(preprocess), preprocess
         size = preprocess.input_size[1:]  # (H, W)
+        interpolation = changes.train_interpolation
+        interpolation = preprocess.interpolation if interpolation == "model" else interpolation
         self.steps: list[Any] = []
-        if augment == "resized":
-            self.steps.append(RandomResizedCropAndInterpolation(size, interpolation=preprocess.interpolation))
+        if changes.augment == "resized":
+            self.steps.append(RandomResizedCropAndInterpolation(size, interpolation=interpolation))
         else:
             self.steps.append(self._centre)
-        if augment == "crop":
+        if changes.augment == "crop":
             self.steps.append(RandomCrop(size, padding=max(1, min(size) // 8)))
-        if augment in ("crop", "resized"):
+        if changes.augment in ("crop", "resized"):
             self.steps.append(RandomHorizontalFlip())
-        if randaugment:
-            self.steps.append(_rand_augment(randaugment, preprocess))
-        # a box of normal noise, after normalisation, as DeiT has it
-        self.erase = RandomErasing(erase, mode="pixel", max_count=1, device="cpu") if erase else None
+        policy = changes.randaugment or changes.auto_augment
+        if policy:
+            self.steps.append(build_policy(policy, bool(changes.randaugment), preprocess, interpolation))
+        if changes.color_jitter and (not policy or "3a" in policy):  # timm's rule: the others change colours themselves
+            self.steps.append(ColorJitter(*(changes.color_jitter,) * 3))  # no hue
+        # after normalisation: noise of the pixels' own deviation, and 0 is the mean
+        mode = {"mode": changes.erase_mode, "max_count": changes.erase_count}
+        self.erase = RandomErasing(changes.erase, **mode, device="cpu") if changes.erase else None
 
     def __call__(self, picture: Image.Image, generator: torch.Generator) -> Tensor:
         picture = picture.convert("RGB")  # RandAugment's colours want three channels
@@ -68,26 +93,36 @@ class PictureAugmentation:
         return apply(picture, geometry, self.transform.resample, 0)
 
 
-def _rand_augment(config: str, preprocess: Preprocess) -> Any:
-    from timm.data.auto_augment import posterize, rand_augment_transform
+def build_policy(config: str, rand: bool, preprocess: Preprocess, interpolation: str) -> Any:
+    """timm's RandAugment (`rand`), AutoAugment or AugMix, in timm's own notation and with its settings."""
+    from timm.data import auto_augment as timms
     from timm.data.transforms import str_to_pil_interp
 
     mean = preprocess.mean if len(preprocess.mean) == 3 else preprocess.mean[:1] * 3
-    settings = {
+    settings: dict[str, Any] = {
         "translate_const": int(min(preprocess.input_size[1:]) * 0.45),
         "img_mean": tuple(min(255, round(255 * value)) for value in mean),
-        "interpolation": str_to_pil_interp(preprocess.interpolation),
     }
+    if interpolation != "random":
+        settings["interpolation"] = str_to_pil_interp(interpolation)
     try:
-        if not config.startswith("rand"):
-            raise ValueError("it must begin with 'rand'")
-        transform = rand_augment_transform(config, settings)
-    except (AssertionError, ValueError, KeyError, NotImplementedError) as error:
+        if rand and not config.startswith("rand"):
+            raise ValueError("it must begin with 'rand'; other policies are for auto_augment")
+        if config.startswith("rand"):
+            transform: Any = timms.rand_augment_transform(config, settings)
+        elif config.startswith("augmix"):
+            transform = timms.augment_and_mix_transform(config, {**settings, "translate_pct": 0.3})
+        else:
+            transform = timms.auto_augment_transform(config, settings)
+    except (AssertionError, ValueError, KeyError, IndexError, NotImplementedError) as error:
+        option, example = ("randaugment", "rand-m9-mstd0.5-inc1") if rand else ("auto_augment", "original-mstd0.5")
+        more = "" if rand else "; its policies are original, originalr, v0, v0r, 3a, and 'augmix-m3-w3'"
         raise VitscopeError(
-            f"randaugment={config!r} cannot be read ({error}): timm writes it as in 'rand-m9-mstd0.5-inc1'."
+            f"{option}={config!r} cannot be read ({error or type(error).__name__}): timm writes it as in "
+            f"{example!r}{more}."
         ) from error
-    for op in transform.ops:
-        if op.aug_fn is posterize:
+    for op in transform.ops if hasattr(transform, "ops") else [op for pair in transform.policy for op in pair]:
+        if op.aug_fn is timms.posterize:
             op.aug_fn = _posterize
     return transform
 

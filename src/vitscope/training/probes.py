@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.base import Analysis, Setting
+from vitscope.analyses.base import Analysis, Setting, everyone, tables_of
 from vitscope.analyses.naming import with_options
 from vitscope.analyses.one_pass import measure
 from vitscope.analyses.selection import choose_analyses, start_analyses
@@ -71,16 +71,17 @@ class Probes:
             workers=self.options.workers,
         )
         measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses))
-        everyone = gather(ranks, [analysis.sums for analysis in analyses])
+        shares = gather(ranks, [analysis.sums for analysis in everyone(analyses)])
         if not ranks.first:
             return {}
         tables: dict[str, pd.DataFrame] = {}
-        for number, analysis in enumerate(analyses):
-            for sums in everyone[1:]:
+        for number, analysis in enumerate(everyone(analyses)):
+            for sums in shares[1:]:
                 other = analysis.fresh()
                 other.sums = sums[number]
                 analysis.merge(other)
-            for name, table in analysis.tables().items():
+        for analysis in analyses:
+            for name, table in tables_of(analysis).items():
                 if name in tables:
                     raise VitscopeError(f"Two of the probes {', '.join(self.options.probe)} write a table {name!r}.")
                 tables[name] = table.copy()

@@ -102,11 +102,13 @@ RECIPES: dict[str, Recipe] = {
     ),
     "small": Recipe(
         about="the separation study: a post-norm ViT on Fashion-MNIST, no augmentation, a constant rate",
-        cost="about 2 minutes per epoch on one CPU core, with a probe of 20,000 pictures every second epoch",
-        reaches="88.6 % of the 10,000 test pictures after 20 epochs (three seeds)",
+        cost="75 seconds per epoch and 45 per probe of all 70,000 pictures, on one core of a busy CPU",
+        reaches="83.1 % of the 10,000 test pictures after 1 epoch (three seeds); 150 epochs not measured",
         options={
             "data": "fashion-mnist",
             "model": "small",
+            "model_options": {"norm_eps": 1e-5, "dropouts": 1, "attention_init": "xavier"},
+            "preprocess": "separation",
             "epochs": 150,
             "batch_size": 64,
             "optimizer": "adam",
@@ -115,6 +117,7 @@ RECIPES: dict[str, Recipe] = {
             "schedule": "constant",
             "warmup_epochs": 0.0,
             "clip_grad": None,
+            "probe_images": "all",
         },
     ),
 }

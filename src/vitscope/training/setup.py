@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitscope.data import ImageData, load_data, steps_per_epoch
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
+from vitscope.models.preprocess_words import preprocess_in_words
 from vitscope.registry import outside_modules
 from vitscope.training.options import TrainOptions
 from vitscope.training.start import start_from
@@ -58,12 +59,14 @@ def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
 
 def probe_data(options: TrainOptions, split: str) -> ImageData:
     """The images that probes see, the same every time: spread over the classes, with masks where the data has them."""
-    return _load(options, split, images=options.probe_images, mask_decoding=options.mask_decoding)
+    images = None if options.probe_images == "all" else options.probe_images
+    return _load(options, split, images=images, mask_decoding=options.mask_decoding)
 
 
 def _load(options: TrainOptions, split: str, **choice: Any) -> ImageData:
     name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
-    return load_data(options.data, name, root=options.root, share=share, seed=options.seed, **choice)
+    data = options.data if options.inat_category == "name" else f"{options.data}-{options.inat_category}"
+    return load_data(data, name, root=options.root, share=share, seed=options.seed, **choice)
 
 
 def build_model(options: TrainOptions, data: ImageData) -> Model:
@@ -80,20 +83,48 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
             f"num_classes={settings['num_classes']} was asked for, but {data.name} has {data.num_classes} classes "
             f"({_some(data.classes)}). Leave num_classes out: it follows the data."
         )
+    if settings.get("weight_init") == "skip":
+        raise VitscopeError(
+            "weight_init='skip' leaves class token and positions as the memory happens to be: leave it out. With "
+            "init='torch' (--init torch) linear layers start as PyTorch draws them."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that tags disagree on mean/std, of which none is used
         if options.weights is None:
             attention = options.attention or None
             model = open_model(options.model, "random", seed=options.seed, attention=attention, **settings)
+            if options.init == "torch":
+                _start_as_torch(model.module, options.seed)
         else:
             model = start_from(options, settings, data.classes)
     recipe = model.preprocess
-    if options.weights is None and options.preprocess == "whole":
+    if options.weights is None and options.preprocess != "model":
         grey = (0.5,) * recipe.input_size[0]
-        recipe = replace(recipe, mean=grey, std=grey, crop_pct=1.0, crop_mode="center", source="trained with vitscope")
+        recipe = replace(recipe, mean=grey, std=grey, crop_pct=1.0, crop_mode="center")
+        if options.preprocess != "whole":
+            recipe = preprocess_in_words(recipe, options.preprocess)
+        recipe = replace(recipe, source="trained with vitscope")
     source = {**model.source, "options": settings}
     notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
     return Model(model.module, options.label or options.model, recipe, source, notes, data.classes)
+
+
+def _start_as_torch(module: nn.Module, seed: int) -> None:
+    """Linear layers uniform within 1 / sqrt(inputs), class token and positions normal with deviation 0.02.
+
+    So start the models of the RPC-Attention study, whose program names timm's initialiser and never calls it.
+    """
+    import torch
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for part in module.modules():
+            if isinstance(part, nn.Linear):
+                part.reset_parameters()
+        for name in ("pos_embed", "cls_token"):
+            if isinstance(start := getattr(module, name, None), nn.Parameter):
+                nn.init.trunc_normal_(start, std=0.02)
 
 
 def what_is_lost(model: Model, data: ImageData) -> str | None:
@@ -141,14 +172,25 @@ def resolved(options: TrainOptions, data: TrainData, model: Model, device: str) 
 def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
     from timm.optim import create_optimizer_v2, list_optimizers
 
-    known = [str(name) for name in list_optimizers()]
+    known = [*map(str, list_optimizers()), "asgd"]
     if options.optimizer not in known:
         raise VitscopeError(f"timm has no optimizer {options.optimizer!r}.{suggest(options.optimizer, known)}")
     settings = {"lr": options.peak_lr, "weight_decay": options.weight_decay, **options.optimizer_options}
     try:
+        if options.optimizer == "asgd":
+            return _asgd(module, **settings)
         return create_optimizer_v2(module, opt=options.optimizer, **settings)
     except (ImportError, AssertionError, RuntimeError, TypeError, ValueError) as error:  # needs a GPU, or a package
         raise VitscopeError(f"The optimizer {options.optimizer!r} cannot be used here: {error}") from error
+
+
+def _asgd(module: nn.Module, weight_decay: float, **settings: Any) -> Optimizer:
+    """PyTorch's averaged SGD, which the separation study varies and timm does not have; weights decay as in timm."""
+    from timm.optim import param_groups_weight_decay
+    from torch.optim import ASGD
+
+    weights = param_groups_weight_decay(module, weight_decay) if weight_decay else module.parameters()
+    return ASGD(weights, **settings)
 
 
 class Average:
@@ -166,25 +208,6 @@ class Average:
 
 def build_average(options: TrainOptions, model: Model) -> Average | None:
     return Average(model, options.ema) if options.ema else None
-
-
-def build_schedule(options: TrainOptions, optimizer: Optimizer, steps: int) -> Any:
-    """A timm scheduler: `schedule.step_update(step)` sets the rate of that step. It has no state to save."""
-    from timm.scheduler import create_scheduler_v2
-
-    constant = options.schedule == "constant"
-    schedule, _ = create_scheduler_v2(
-        optimizer,
-        sched="cosine" if constant else options.schedule,
-        num_epochs=options.epochs,
-        warmup_epochs=options.warmup_epochs,  # type: ignore[arg-type]  # fractions are fine: it is turned into steps
-        warmup_lr=options.warmup_lr,
-        min_lr=options.peak_lr if constant else options.min_lr,
-        decay_rate=1.0,  # the power of 'poly'
-        step_on_epochs=False,
-        updates_per_epoch=steps,
-    )
-    return schedule
 
 
 def _some(names: list[str]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from vitscope.analyses import tables_of
 from vitscope.analyses.class_space.identifiability import Identifiability, rank_quantile
 from vitscope.analyses.one_pass import measure
 from vitscope.data.masks import to_tokens_nearest
@@ -246,7 +247,7 @@ def test_the_control_stands_in_its_own_columns_and_the_model_is_untouched(model,
     measure(model, batches, [analysis])
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(before, model.module.parameters()))
-    table = analysis.tables()["class_space_identifiability"]
+    table = tables_of(analysis)["class_space_identifiability"]
     plain = measured[0].tables()["class_space_identifiability"]
     np.testing.assert_allclose(table["mean"], plain["mean"])
     assert not np.allclose(table["mean_control"], table["mean"])
@@ -281,7 +282,7 @@ def test_the_distribution_of_the_control_stands_beside(model, tools):
     analysis, alone = Identifiability(control="random", permutations=9), Identifiability(permutations=9)
     measure(model, [batch], [analysis])
     measure(random_twin(model, 0), [batch], [alone])
-    tables, expected = analysis.tables(), alone.tables()
+    tables, expected = tables_of(analysis), tables_of(alone)
     np.testing.assert_allclose(
         tables["class_space_distribution"]["share_control"], expected["class_space_distribution"]["share"]
     )
@@ -291,7 +292,7 @@ def test_the_distribution_of_the_control_stands_beside(model, tools):
 def test_one_image_has_no_interval_where_it_says_nothing_and_the_columns_may_be_empty(model, tools):
     analysis = Identifiability(permutations=9)
     measure(model, [tools["make_batch"](model, 1)], [analysis])
-    for table in analysis.tables().values():
+    for table in tables_of(analysis).values():
         empty = set(table.columns[table.isna().any()])
         assert empty <= set(analysis.optional)
         if "difference" in table or "mean" in table:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from vitscope.analyses import tables_of
 from vitscope.analyses.class_space.memories import (
     agreement_test,
     class_directions,
@@ -85,8 +86,8 @@ def test_none_right_leaves_out_the_right_row_and_keeps_the_interval(model, tools
     batch.labels = (model(batch.images).argmax(1) + 1) % 10
     analysis = Memories(control="random")
     measure(model, [batch], [analysis])
-    assert all(not table.isna().any().any() for table in analysis.tables().values())
-    table = analysis.tables()["class_space_memories_by_outcome"]
+    assert all(not table.isna().any().any() for table in tables_of(analysis).values())
+    table = tables_of(analysis)["class_space_memories_by_outcome"]
     assert set(table["outcome"]) == {"wrong"}
     assert (table["agreement_low"] <= table["agreement"]).all()
     assert (table["agreement_high"] > table["agreement_low"]).all()
@@ -195,7 +196,7 @@ def test_layer_scale_is_part_of_the_memories_except_as_published(tools, batches)
 def test_agreement_by_outcome_has_a_control_where_the_control_has_that_outcome(model, batches):
     analysis = Memories(control="random")
     measure(model, batches, [analysis])
-    table = analysis.tables()["class_space_memories_by_outcome"]
+    table = tables_of(analysis)["class_space_memories_by_outcome"]
     assert {"agreement_control", "n_images_control"} <= set(table.columns)
     wrong = table[table["outcome"] == "wrong"]
     assert (wrong["n_images_control"] > 0).all()

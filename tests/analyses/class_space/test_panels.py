@@ -18,12 +18,14 @@ KEYS = [
     "class_space_perturbation",
     "class_space_relevance",
     "class_space_probes",
+    "class_space_importance",
 ]
 ANALYSES = {
     "class_space.identifiability": {"control": "random", "permutations": 99},
     "class_space.composition": {},
     "class_space.memories": {"control": "random"},
     "class_space.lens": {},
+    "class_space.importance": {},
     "perturbation": {},
     "relevance": {"methods": ["chefer", "rollout"], "steps": 3, "draws": 1},
 }

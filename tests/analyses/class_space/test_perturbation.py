@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from vitscope.analyses import tables_of
 from vitscope.analyses.class_space.attention_edits import attention_edit
 from vitscope.analyses.class_space.perturbation import Perturbation
 from vitscope.analyses.one_pass import measure
@@ -135,12 +136,12 @@ def test_chosen_blocks_and_the_control(model, tools):
     batch = tools["make_batch"](model)
     analysis = Perturbation(kinds=["self_only"], blocks=[2], control="random")
     measure(model, [batch], [analysis])
-    table = analysis.tables()["perturbation"]
+    table = tables_of(analysis)["perturbation"]
     first = table[table["block"] < 2]
     assert (first["rate_change"] == 0).all()
     assert set(table["edited"]) == {"2"}
     assert "rate_after_control" in table.columns
-    assert "accuracy_after_control" in analysis.tables()["perturbation_accuracy"].columns
+    assert "accuracy_after_control" in tables_of(analysis)["perturbation_accuracy"].columns
 
 
 def test_models_without_a_class_token_leave_out_no_cls_and_refuse_it_when_asked(tools):

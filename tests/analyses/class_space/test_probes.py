@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from sklearn.linear_model import Ridge
 
+from vitscope.analyses import tables_of
 from vitscope.analyses.class_space.probes import Probes
 from vitscope.analyses.one_pass import measure
 from vitscope.data import load_data
@@ -89,7 +90,7 @@ def test_a_run_trains_once_resumes_and_gives_the_same_tables(small, folders, tmp
 def test_the_control_has_columns_of_its_own(small, folders):
     analysis = Probes(train=str(folders), train_split="train", tokens="class", alphas=[1.0], control="random")
     measure(small, load_data(folders, "val").batches(small.preprocess, 64), [analysis])
-    assert "accuracy_control" in analysis.tables()["probes"].columns
+    assert "accuracy_control" in tables_of(analysis)["probes"].columns
 
 
 def test_testing_on_training_images_is_refused(small, folders):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
-from vitscope.analyses.class_space.relevance import METHODS, random_relevance, relevance
+from vitscope.analyses.class_space.relevance import METHODS, Place, random_relevance, relevance
 from vitscope.errors import VitscopeError
 
 KINDS = {
@@ -69,6 +69,37 @@ def test_class_gradients_equal_autograd_through_the_pattern(case, double_softmax
     method = "class_gradients_code" if double_softmax else "class_gradients"
     got = relevance(model, images, labels, method).double()
     torch.testing.assert_close(got, expected[:, model.layout.prefix_tokens :], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["probability", "logit"])
+def test_gradients_of_probability_and_logit_equal_autograd_through_the_pattern_of_one_head(case, name):
+    model, images, labels = case
+    _, patterns, outputs = explicit_forward(model, images)
+    logits = readout_logits(model, outputs[1])
+    value = (logits if name == "logit" else logits.softmax(-1)).gather(1, labels[:, None]).sum()
+    (gradient,) = torch.autograd.grad(value, patterns[1])
+    expected = gradient[:, 2, readout_weights(model) > 0].sum(1)[:, model.layout.prefix_tokens :]
+    got = relevance(model, images, labels, f"class_gradients_{name}", Place(1, 2)).double()
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_maps_of_all_blocks_and_heads_add_up_to_the_whole(model, batch):
+    parts = [
+        relevance(model, batch.images, batch.labels, "class_gradients", Place(block, head))
+        for block in range(3)
+        for head in range(4)
+    ]
+    whole = relevance(model, batch.images, batch.labels, "class_gradients")
+    torch.testing.assert_close(sum(parts), whole, rtol=1e-4, atol=1e-6)
+    heads = [relevance(model, batch.images, batch.labels, "attention", Place(2, head)) for head in range(4)]
+    torch.testing.assert_close(sum(heads) / 4, relevance(model, batch.images, batch.labels, "attention"))
+
+
+def test_a_place_that_a_model_or_a_method_does_not_have_is_refused(model, batch):
+    with pytest.raises(VitscopeError, match="heads 0 to 3; there is no head 4"):
+        relevance(model, batch.images, batch.labels, "attention", Place(0, 4))
+    with pytest.raises(VitscopeError, match="chefer is made of all blocks"):
+        relevance(model, batch.images, batch.labels, "chefer", Place(block=0))
 
 
 def test_rollout_and_attention_equal_the_full_matrix_products(case):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+from vitscope.analyses import tables_of
 from vitscope.analyses.class_space.curves import area, curve_hits, most_relevant, published_area
 from vitscope.analyses.class_space.localisation import average_precision, pointing_game
 from vitscope.analyses.class_space.relevance import random_relevance, relevance
@@ -92,7 +93,7 @@ def test_the_control_and_halves(model, batches):
     measure(model, batches[:1], [first])
     measure(model, batches[1:], [second])
     first.merge(second)
-    a, b = whole.tables()["relevance"], first.tables()["relevance"]
+    a, b = tables_of(whole)["relevance"], tables_of(first)["relevance"]
     assert "negative_area_control" in a.columns
     for column in a.columns.drop("method"):
         np.testing.assert_allclose(a[column].astype(float), b[column].astype(float), rtol=1e-9)

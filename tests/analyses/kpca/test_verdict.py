@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from vitscope.analyses import measure
-from vitscope.analyses.kpca.bootstrap import Mean
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, OPEN, judge
 from vitscope.analyses.kpca.construction import constructed_values
 from vitscope.analyses.kpca.verdict import verdict_table, verdicts
 from vitscope.analyses.kpca.verdict_panel import verdict_panel
 from vitscope.analyses.selection import choose_analyses
+from vitscope.statistics.bootstrap import Mean
 
 
 class Tables:

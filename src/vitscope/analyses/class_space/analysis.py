@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import check_points
-from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
+from vitscope.analyses.base import Analysis, zeros
 from vitscope.analyses.class_space.projection import Heads, Projector
 from vitscope.analyses.class_space.ranks import check_variant, ties_of
-from vitscope.analyses.class_space.sharing import Readings, release, shared_readings
+from vitscope.analyses.class_space.sharing import Readings, shared_readings
 from vitscope.analyses.class_space.tokens import Selection, Tokens
-from vitscope.analyses.control import SUFFIX, ControlledAnalysis, beside, run_controls
+from vitscope.analyses.control import SUFFIX, beside, check_control
+from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +31,13 @@ def with_control(*columns: str) -> tuple[str, ...]:
     return (*columns, *(column + SUFFIX for column in columns))
 
 
-class ClassSpaceAnalysis(ControlledAnalysis):
-    """Subclasses implement `start_sums`, `read`, `sum_up` and `own_tables`; here is what they share.
+def with_rows(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Without tables that have no row: no image had a label, or the masks that they need."""
+    return {name: table for name, table in tables.items() if len(table)}
+
+
+class ClassSpaceAnalysis(Analysis):
+    """Subclasses implement `start_sums`, `read`, `sum_up` and `tables`; here is what they share.
 
     `read` notes a few numbers per token while a block runs; `sum_up` adds those of all blocks at once when the batch
     ends: a few operations on large tensors instead of hundreds on small ones.
@@ -51,7 +57,8 @@ class ClassSpaceAnalysis(ControlledAnalysis):
         variant: str = "exact",
         control: str | None = None,
     ) -> None:
-        super().__init__(control)
+        super().__init__()
+        self.control = check_control(control)
         check_variant(variant)
         self.tokens, self.head, self.variant = tokens, head, variant
 
@@ -86,38 +93,28 @@ class ClassSpaceAnalysis(ControlledAnalysis):
         check_points(model, self.needs(model))
         self._readings: Readings | None = None  # of the batch that is under way
         self.start_sums(model)
-        self.start_control(model)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         if 0 <= block < self.layout.blocks:
             self._readings = shared_readings(self.projector, self.selection, ties_of(self.variant), batch)
             self.read(block, points, self._readings)
-            self.enlist_control(batch)
 
     def end_batch(self, batch: Batch) -> None:
         if self._readings is not None:
             self.sum_up(self._readings, batch)
             self._readings = None
-        release(batch)
-        run_controls(batch)
 
-    def tables(self) -> dict[str, pd.DataFrame]:
-        self.link_control()
-        tables = self.counted_tables()
-        if self._twin is None:
-            return tables
-        control = self._twin.own_tables()
-        return {n: beside(t, control[n], list(self.keys[n])) if n in self.keys else t for n, t in tables.items()}
-
-    def counted_tables(self) -> dict[str, pd.DataFrame]:
-        """Own tables without those that have no row: no image had a label, or the masks that they need."""
-        return {name: table for name, table in self.own_tables().items() if len(table)}
+    def with_control(
+        self, own: Mapping[str, pd.DataFrame], control: Mapping[str, pd.DataFrame]
+    ) -> dict[str, pd.DataFrame]:
+        """The control's numbers as columns beside the model's, in the tables that have keys to match them by."""
+        both = [name for name in self.keys if name in own and name in control]
+        matched = {name: beside(own[name], control[name], list(self.keys[name])) for name in both}
+        return {name: matched.get(name, table) for name, table in own.items()}
 
     # sums over clusters
 
     def start_clusters(self, name: str, values: int, *leading: int) -> None:
-        from vitscope.analyses.base import zeros
-
         g = len(self.groups)
         self.sums[f"{name}.counts"] = zeros(*leading, len(COUNTS), g)
         self.sums[f"{name}.values"] = zeros(*leading, len(FIELDS), values, g)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis
-from vitscope.analyses.class_space.clusters import counted
+from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis, with_rows
 from vitscope.analyses.class_space.conventions import SOURCES, exclusive_shares
 from vitscope.analyses.class_space.sharing import Readings
+from vitscope.statistics.clusters import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ class Composition(ClassSpaceAnalysis):
         self.sums["images"].add_((readings.members.sum(-1) > 0).double().sum(0))
         self._tops = []
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         shares_of = published_shares if self.variant == "code" else exclusive_shares
@@ -85,12 +85,13 @@ class Composition(ClassSpaceAnalysis):
                 for code, count in enumerate(counts.tolist()):
                     bits = {s: bool(code >> bit & 1) for bit, s in enumerate(SOURCES)}
                     matches.append(key | bits | {"share": 100 * count / size["n_tokens"]} | size)
-        return {"class_space_composition": pd.DataFrame(shares), "class_space_matches": pd.DataFrame(matches)}
+        found = {"class_space_composition": shares, "class_space_matches": matches}
+        return with_rows({name: pd.DataFrame(rows) for name, rows in found.items()})
 
     def summary(self) -> dict[str, Figure]:
         if self.variant == "code":
             return {}
-        table = self.counted_tables().get("class_space_composition")
+        table = self.tables().get("class_space_composition")
         if table is None:  # no image has a label
             return {}
         last = table[(table["tokens"] == "image") & (table["block"] == self.layout.blocks - 1)]

@@ -10,9 +10,10 @@ A point's tokens go through the model's final norm and head; r = 1 - rank/|C| sa
   the layer (class-similarity change);
 * `class_space_distribution`: how r is distributed, in twenty bins;
 * `class_space_class_vs_context` (with masks): class-labelled against context tokens, image by image, with a
-  randomisation test (`permutation.py`), corrected over blocks; variant 'code' puts the published test beside it.
+  randomisation test (`statistics/permutation.py`), corrected over blocks; 'code' puts the published test beside it;
+* `class_space_against_random` (variant 'code' with a control): the published test against random weights.
 
-The embedding is there as point `resid_pre` of block 0. Intervals are over images (`clusters.py`).
+The embedding is there as point `resid_pre` of block 0. Intervals are over images (`statistics/clusters.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control
-from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
-from vitscope.analyses.class_space.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
+from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import MASKED, Tokens
 from vitscope.errors import VitscopeError
+from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
+from vitscope.statistics.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
+from vitscope.statistics.signed_ranks import difference_counts, signed_rank_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +101,20 @@ class Identifiability(ClassSpaceAnalysis):
             self.sums["difference_n"] = zeros(1)
             if self.variant == "code":
                 self.sums["pooled_squares"] = zeros(2, len(POINTS), blocks, len(MASKED))
+        if self._tests_control:
+            self.sums["paired"] = zeros(blocks, 4 * self.projector.classes - 3, dtype=torch.int64)
+        self._ranks = torch.empty(0)  # (L, B, n) of the last batch's block outputs, where a test pairs them
         self._seen: list[Reading] = []  # of the embedding, then of the three points of each block
+
+    @property
+    def _tests_control(self) -> bool:
+        return self.variant == "code" and self.control is not None
+
+    def end_batch(self, batch: Batch) -> None:
+        super().end_batch(batch)  # the twin has seen the batch, too
+        if self._tests_control and isinstance(self.twin, Identifiability) and (batch.labels >= 0).any():
+            for block, (own, random) in enumerate(zip(self._ranks, self.twin._ranks)):
+                self.sums["paired"][block] += difference_counts(own, random, self.projector.classes)
 
     def read(self, block: int, points: Mapping[str, Tensor], readings: Readings) -> None:
         if block == 0:
@@ -112,6 +127,7 @@ class Identifiability(ClassSpaceAnalysis):
         logit = torch.stack([reading.logit for reading in blocks]).unflatten(0, (-1, len(POINTS))).double()
         before = torch.cat([embedding.logit[None].double(), logit[:-1, 0]])  # (L, B, n): the residual before the block
         change = logit - before[:, None]
+        self._ranks = rank[:, 0] if self.variant == "code" else self._ranks
         values = self._add(slice(0, 3), rank.transpose(0, 1), change.transpose(0, 1), readings)  # (3, L, 4, B, n)
         self._add((3, 0), embedding.rank, torch.zeros_like(embedding.logit, dtype=torch.float64), readings)
         if readings.masks is not None and "object" in self.groups:
@@ -144,7 +160,7 @@ class Identifiability(ClassSpaceAnalysis):
             squares = [(compared.square() * members).sum((-2, -1)) for members in (first, second)]
             self.sums["pooled_squares"].add_(torch.stack(squares, -1))
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         level, change, distribution = [], [], []
@@ -171,8 +187,13 @@ class Identifiability(ClassSpaceAnalysis):
             "class_space_change": pd.DataFrame(change),
             "class_space_distribution": pd.DataFrame(distribution),
         }
+        if "paired" in self.sums and len(level):
+            tables["class_space_against_random"] = pd.DataFrame(
+                {"block": block, "p_wilcoxon": signed_rank_p(counts), "n_tokens": int(counts.sum())}
+                for block, counts in enumerate(self.sums["paired"])
+            )
         compared = self._comparison()
-        return tables | ({"class_space_class_vs_context": compared} if compared is not None else {})
+        return with_rows(tables | ({"class_space_class_vs_context": compared} if compared is not None else {}))
 
     def _comparison(self) -> pd.DataFrame | None:
         import pandas as pd
@@ -204,7 +225,7 @@ class Identifiability(ClassSpaceAnalysis):
         return {"difference_pooled": difference, "p_pooled": p}
 
     def summary(self) -> dict[str, Figure]:
-        table = self.counted_tables().get("class_space_identifiability")
+        table = self.tables().get("class_space_identifiability")
         if table is None:  # no image has a label
             return {}
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
@@ -216,7 +237,7 @@ class Identifiability(ClassSpaceAnalysis):
 
 
 def _level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, float]:
-    from vitscope.analyses.intervals import wilson
+    from vitscope.statistics.intervals import wilson
 
     low, high = wilson(some / 100 * r.images, r.images)
     quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}

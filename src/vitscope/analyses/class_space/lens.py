@@ -63,7 +63,6 @@ class Lens(ClassSpaceAnalysis):
             raise VitscopeError(f"topk={topk}: at least one class per token.")
         self.topk = topk
         self.images = list(images) if images is not None else None
-        self._is_twin = False
 
     def needs(self, model: Model) -> list[str]:
         return ["blocks.*.hook_resid_post"]
@@ -75,11 +74,6 @@ class Lens(ClassSpaceAnalysis):
                 f"class_space.lens.images: there is no image {wrong[0]}. {data.name} has {len(data):,} images, "
                 f"numbered from 0 to {len(data) - 1}."
             )
-
-    def start(self, model: Model) -> None:
-        super().start(model)
-        if isinstance(self._twin, Lens):
-            self._twin._is_twin = True
 
     def start_sums(self, model: Model) -> None:
         self.model = model
@@ -100,15 +94,17 @@ class Lens(ClassSpaceAnalysis):
         logits = self.projector.logits(x[shown][:, self.selection.where], self.selection.first)  # (B, n, K)
         self._note_topk(block, logits, batch.indices[shown].tolist())
         self._note_maps(block, logits, batch.indices[shown], batch.labels[shown])
-        self.enlist_control(batch)
+
+    def concerns(self, batch: Batch) -> bool:
+        return not self.shown.isdisjoint(batch.indices.tolist())
 
     def end_batch(self, batch: Batch) -> None:
         import pandas as pd
 
         super().end_batch(batch)
-        if self._is_twin:
+        if self.setting.control:
             return  # what it found is taken by the lens of the model itself
-        twin = dict(self._twin._tables()) if isinstance(self._twin, Lens) else {}
+        twin = dict(self.twin._tables()) if isinstance(self.twin, Lens) else {}
         for name, columns in self._tables():
             said = {column + SUFFIX: twin[name][column] for column in SAID[name]} if name in twin else {}
             self.emit(name, pd.DataFrame(columns | said))
@@ -177,5 +173,5 @@ class Lens(ClassSpaceAnalysis):
             numbers = value.flatten().cpu().double().numpy()
             self._note("maps_class_space", image.flatten().numpy(), map=name, **cells, value=numbers)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         return {}  # all of it is per image

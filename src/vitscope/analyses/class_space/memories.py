@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 
-from vitscope.analyses.class_space.permutation import image_signs, p_greater
 from vitscope.analyses.class_space.projection import Head, Projector
 from vitscope.architectures.families import block_row, mlp_row
 from vitscope.errors import UnsupportedModelError
+from vitscope.statistics.permutation import image_signs, p_greater
 
 if TYPE_CHECKING:
     from vitscope.models import Model

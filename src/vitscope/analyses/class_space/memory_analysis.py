@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_rows
 from vitscope.analyses.class_space.memories import (
     BEST,
     LAYERS,
@@ -25,12 +25,14 @@ from vitscope.analyses.class_space.memories import (
     published_test,
     value_vectors,
 )
-from vitscope.analyses.class_space.permutation import holm
+from vitscope.analyses.class_space.memory_tables import class_names, memory_names, outcome_table
+from vitscope.analyses.class_space.memory_tests import drawn_classes
 from vitscope.analyses.class_space.projection import Heads, Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import shared_twin
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.statistics.permutation import holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +49,7 @@ class Memories(ClassSpaceAnalysis):
 
     In a distilled model `head` also says whose class directions count; with 'own' those of the head that reads a token.
     coefficients: of the MLP, 'post' (after the activation) or 'pre'; default: post, or pre for variant='code'.
+    names: also list every memory with the class that it points to most, by name.
     """
 
     keys: ClassVar = {
@@ -63,11 +66,12 @@ class Memories(ClassSpaceAnalysis):
         variant: str = "exact",
         control: str | None = None,
         coefficients: str | None = None,
+        names: bool = False,
     ) -> None:
         super().__init__(tokens, head, variant, control)
         if coefficients not in (None, "post", "pre"):
             raise VitscopeError(f"coefficients={coefficients!r} is not known: expected 'post' or 'pre'.")
-        self.coefficients = coefficients
+        self.coefficients, self.names = coefficients, names
 
     @property
     def activation(self) -> str:
@@ -102,7 +106,9 @@ class Memories(ClassSpaceAnalysis):
                 self.agreement_control[key] = class_value_agreement(twin_directions, random_values).amax(1).cpu()
         self.best = {key: torch.stack(found) for key, found in best.items()}  # (layer, head): (L, K, 5)
         self.top_class = {key: torch.stack(found) for key, found in top_class.items()}  # (layer, head): (L, M)
-        self.start_clusters("tokens", 2, self.layout.blocks, len(LAYERS))
+        self.start_clusters(
+            "tokens", 3, self.layout.blocks, len(LAYERS)
+        )  # agree, composed, agree with a class at random
         # key-value agreement of the class token, by whether the image is classified rightly: (wrong, right)
         self.sums |= {key: zeros(self.layout.blocks, len(LAYERS), 2) for key in ("outcome_n", "outcome_hits")}
         self._active: list[Tensor] = []  # block by block, of attention and MLP: the most activated memories
@@ -131,24 +137,28 @@ class Memories(ClassSpaceAnalysis):
         assert batch.logits is not None
         right = (readings.rows(batch.logits).argmax(1).cpu() == readings.labels).long()
         outcome = torch.nn.functional.one_hot(right, 2).double()  # (B, 2)
+        known, other = readings.images.tolist(), self.variant != "code"
+        drawn = drawn_classes(known, readings.labels, self.projector.classes, self.seed, other)
         for number, layer in enumerate(LAYERS):
             active = torch.stack(self._active[number :: len(LAYERS)])  # (L, B, n, 5)
             tops = torch.stack(self._tops[number :: len(LAYERS)]).to(active.device)  # (L, B, n)
             parts = []
             for start, stop, head in self.pieces:
                 some = active[:, :, start:stop]
-                wanted = self.best[layer, head.name][:, readings.labels.to(active.device)]  # (L, B, 5)
-                agree = key_value_agreement(some, wanted)
+                agree, null = (
+                    key_value_agreement(some, self.best[layer, head.name][:, classes.to(active.device)])  # (L, B, 5)
+                    for classes in (readings.labels, drawn)
+                )
                 composed = compositionality(some, self.top_class[layer, head.name], tops[:, :, start:stop])
-                parts.append(torch.stack([agree, composed], 1))
-            values = torch.cat(parts, -1).double().cpu()  # (L, 2, B, n)
+                parts.append(torch.stack([agree, composed, null], 1))
+            values = torch.cat(parts, -1).double().cpu()  # (L, 3, B, n)
             self.add_clusters("tokens", (slice(None), number), values, readings.members)
             if "class" in self.groups:
                 self.sums["outcome_n"][:, number].add_(outcome.sum(0))
                 self.sums["outcome_hits"][:, number].add_(values[:, 0, :, 0] @ outcome)
         self._active, self._tops = [], []
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows, outcomes = [], []
@@ -157,18 +167,42 @@ class Memories(ClassSpaceAnalysis):
                 for g, group in enumerate(self.groups):
                     agree = self.mean_of("tokens", (block, number), 0, g, "share")
                     composed = self.mean_of("tokens", (block, number), 1, g, "share")
-                    if agree is None or composed is None:
+                    null = self.mean_of("tokens", (block, number), 2, g, "share")
+                    if agree is None or composed is None or null is None:
                         continue
                     row: dict[str, object] = {"block": block, "layer": layer, "tokens": group}
-                    for name, mean in (("agreement", agree), ("composed", composed)):
+                    for name, mean in (("agreement", agree), ("composed", composed), ("agreement_null", null)):
                         row |= {name: 100 * mean.value, f"{name}_low": 100 * mean.low, f"{name}_high": 100 * mean.high}
                     rows.append(row | {"n_tokens": agree.tokens, "n_images": agree.images})
                 outcomes += self._by_outcome(block, number, layer)
         tables = {"class_space_memories": pd.DataFrame(rows), "class_space_value_agreement": self._weights_table()}
-        return tables | ({"class_space_memories_by_outcome": pd.DataFrame(outcomes)} if outcomes else {})
+        tables |= {"class_space_memories_by_outcome": pd.DataFrame(outcomes)} if outcomes else {}
+        tables |= {"class_space_memory_classes": self._names_table()} if self.names else {}
+        compared = outcome_table(self._outcomes(), self.variant == "code")
+        return with_rows(tables | ({"class_space_memories_right_wrong": compared} if compared is not None else {}))
+
+    def _outcomes(self) -> dict[tuple[int, str], tuple[int, int, int, int]]:
+        """(right_hits, right, wrong_hits, wrong) of each block and layer."""
+        found: dict[tuple[int, str], tuple[int, int, int, int]] = {}
+        for block, (number, layer) in product(range(self.layout.blocks), enumerate(LAYERS)):
+            hits, n = (self.sums[key][block, number].round().long().tolist() for key in ("outcome_hits", "outcome_n"))
+            found[block, layer] = hits[1], n[1], hits[0], n[0]
+        return found
+
+    def _names_table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        name = class_names(self.projector.classes, self.model.classes, self.setting.classes)
+        exact, frames = self.variant != "code", []
+        for _, _, head in self.pieces:
+            directions = class_directions(self.model, exact, head)
+            for block, layer in product(range(self.layout.blocks), LAYERS):
+                columns = memory_names(block, layer, directions, value_vectors(self.model, block, layer, exact), name)
+                frames.append(pd.DataFrame(columns).assign(head=head.name))
+        return pd.concat(frames, ignore_index=True)
 
     def _by_outcome(self, block: int, number: int, layer: str) -> list[dict[str, object]]:
-        from vitscope.analyses.intervals import wilson
+        from vitscope.statistics.intervals import wilson
 
         rows: list[dict[str, object]] = []
         for right, outcome in enumerate(("wrong", "right")):
@@ -197,7 +231,7 @@ class Memories(ClassSpaceAnalysis):
         return pd.concat(frames, ignore_index=True).assign(n_classes=self.projector.classes)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.counted_tables().get("class_space_memories")
+        table = self.tables().get("class_space_memories")
         if table is None:  # no image has a label
             return {}
         image = table[table["tokens"] == ("image" if "image" in self.groups else "class")]

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.attention_edits import attention_edit
 from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.localisation import usable
@@ -208,7 +208,7 @@ class Perturbation(ClassSpaceAnalysis):
             self.sums[key][number] += value.double().sum()
         self.sums["both"][number] += (right & still).double().sum()
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows = []
@@ -230,7 +230,7 @@ class Perturbation(ClassSpaceAnalysis):
                     if self.variant == "code":
                         row["rate_after_with_class"] = self._with_class(number, block, group)
                     rows.append(row | {"n_tokens": means[0].tokens, "n_images": means[0].images})
-        return {"perturbation": pd.DataFrame(rows), "perturbation_accuracy": self._accuracy()}
+        return with_rows({"perturbation": pd.DataFrame(rows), "perturbation_accuracy": self._accuracy()})
 
     def _with_class(self, number: int, block: int, group: str) -> float:
         """The published rate after a perturbation: per image of these tokens and the class token; NaN for others."""
@@ -241,7 +241,7 @@ class Perturbation(ClassSpaceAnalysis):
     def _accuracy(self) -> pd.DataFrame:
         import pandas as pd
 
-        from vitscope.analyses.intervals import wilson
+        from vitscope.statistics.intervals import wilson
 
         rows = []
         for number, kind in enumerate(self.chosen):
@@ -259,7 +259,7 @@ class Perturbation(ClassSpaceAnalysis):
         return pd.DataFrame(rows)
 
     def summary(self) -> dict[str, Figure]:
-        table = self.counted_tables().get("perturbation")
+        table = self.tables().get("perturbation")
         if table is None:  # no image has a label
             return {}
         last = table[(table["block"] == self.layout.blocks - 1) & table["tokens"].isin(["image", "object", "context"])]

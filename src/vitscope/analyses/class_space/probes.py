@@ -21,13 +21,13 @@ from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
-from vitscope.analyses.class_space.clusters import Mean
 from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_positions, position_kind
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import Moments, Probe, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
 from vitscope.analyses.selection import match_classes
 from vitscope.errors import DataError, VitscopeError
+from vitscope.statistics.clusters import Mean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,18 +155,12 @@ class Probes(ClassSpaceAnalysis):
         self.tokens, self.alphas, self.batch_size = tokens, list(alphas), batch_size  # type: ignore[assignment]
         self.training: ImageData | None = None  # may be given instead of `train`
         self._weights: dict[str, Tensor] = {}
-        self._is_twin = False
 
     def needs(self, model: Model) -> list[str]:
         return [f"blocks.*.hook_{point}" for point in POINTS]
 
     def select(self, model: Model) -> Selection:
         return Selection(model.layout)  # `tokens` names positions here
-
-    def start(self, model: Model) -> None:
-        super().start(model)
-        if isinstance(self._twin, Probes):
-            self._twin._is_twin = True
 
     def start_sums(self, model: Model) -> None:
         from vitscope.data import load_data
@@ -207,9 +201,6 @@ class Probes(ClassSpaceAnalysis):
 
     def begin(self) -> None:
         """Train: a run of its own below the state of this one, so that it is resumed and shared like any other."""
-        super().begin()
-        if self._twin is not None:
-            self._twin.begin()
         assert self.training is not None
         moments = ProbeMoments(self.known, str(self.tokens), self.alphas)
         if self.setting.folder is None:
@@ -222,7 +213,7 @@ class Probes(ClassSpaceAnalysis):
 
         from vitscope.analyses.engine import analyze
 
-        place = Path(self.setting.folder) / "state" / ("probes-control" if self._is_twin else "probes")
+        place = Path(self.setting.folder) / "state" / ("probes-control" if self.setting.control else "probes")
         options: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "gallery": 0, "save_every": 600.0}
         options["progress"] = (
             sys.stderr.isatty()
@@ -242,7 +233,6 @@ class Probes(ClassSpaceAnalysis):
             self.sums["positions"][block, number] += hits.sum(1)
             members = self.members.expand(len(rows), -1, -1)
             self.add_clusters("hits", (block, number), hits, members)
-        self.enlist_control(batch)
 
     def _hits(self, block: int, point: str, x: Tensor, labels: Tensor, column: Tensor) -> Tensor:
         """(A + 2, B, P): each alpha's probe, the projection on all classes, and among the probes' classes."""
@@ -287,7 +277,7 @@ class Probes(ClassSpaceAnalysis):
                         "images."
                     )
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         n = float(self.sums["n"])
@@ -327,7 +317,7 @@ class Probes(ClassSpaceAnalysis):
         return rows
 
     def summary(self) -> dict[str, Figure]:
-        table = self.own_tables()["probes"]
+        table = self.tables()["probes"]
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
         return {
             f"{row['tokens']}": Figure(

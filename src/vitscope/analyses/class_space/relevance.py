@@ -6,21 +6,25 @@ Each method gives (B, T): a number per image token, larger = more relevant for t
 |---|---|---|
 | class_gradients | -d CE(E ln(attn_out), class) / d attention, sum over heads, blocks (Vilas et al. 2023) | 1 forward |
 | class_gradients_code | the same with softmax taken twice, as the published code does | 1 forward |
+| class_gradients_probability, class_gradients_logit | of the class's probability or logit instead of -CE | 1 forward |
 | chefer | R = (I + C_L) ... (I + C_1), C = mean over heads of (dA * A)+ (Chefer et al. 2021) | 1 forward + 1 backward |
 | rollout | R = A_L ... A_1 with A = (mean over heads + I) / 2 (Abnar & Zuidema 2020) | 1 forward |
-| attention | the last block's pattern, mean over heads | 1 forward |
+| attention | the last block's pattern (or a chosen one), mean over heads | 1 forward |
 | gradient_x_input | d logit / d pixel * pixel, summed over each patch | 1 forward + 1 backward |
 | random | drawn from (seed, image) | none |
 
 What is read is the row of the token(s) that the model answers from: the class token, both tokens of distilled models,
 the mean of the image tokens in pooled ones. Of a product of matrices only that row is needed, so it is multiplied from
 the left: N^2 per block instead of N^3. Gradients of attention weights follow from those of z = A v: dA = dz v^T.
+Class gradients and attention can be asked of one block and one head (`Place`); the others are made of all blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -28,6 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitscope.analyses.attention_facts import gives_shares, shares_of
+from vitscope.analyses.class_space.objectives import evidence
 from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.errors import VitscopeError
 
@@ -56,8 +61,38 @@ def _cut(value: Tensor, _: object) -> Tensor:
     return value.detach()
 
 
-def class_gradients(model: Model, images: Tensor, classes: Tensor, *, double_softmax: bool = False) -> Tensor:
-    """How much attending to a token brings each block's attention output closer to the class.
+@dataclass(frozen=True)
+class Place:
+    """Where a map is read off: one block, one head of attention, or all (None)."""
+
+    block: int | None = None
+    head: int | None = None
+
+    @property
+    def everywhere(self) -> bool:
+        return self.block is None and self.head is None
+
+    @property
+    def heads(self) -> slice:
+        return slice(None) if self.head is None else slice(self.head, self.head + 1)
+
+    def check(self, model: Model) -> None:
+        for name, number, many in (("block", self.block, model.layout.blocks), ("head", self.head, model.layout.heads)):
+            if number is not None and not 0 <= number < many:
+                raise VitscopeError(f"{model.name} has {name}s 0 to {many - 1}; there is no {name} {number}.")
+
+    def __str__(self) -> str:
+        words = [f"{name} {n}" for name, n in (("block", self.block), ("head", self.head)) if n is not None]
+        return ", ".join(words)
+
+
+EVERYWHERE = Place()
+
+
+def class_gradients(
+    model: Model, images: Tensor, classes: Tensor, place: Place = EVERYWHERE, *, objective: str = "cross_entropy"
+) -> Tensor:
+    """How much attending to a token brings each block's attention output closer to the class, by `objective`.
 
     The graph reaches from a block's z to its projected attention output and is freed before the next block.
     """
@@ -68,12 +103,13 @@ def class_gradients(model: Model, images: Tensor, classes: Tensor, *, double_sof
     def on_block(block: int, points: dict[str, Tensor]) -> None:
         z, v = points[f"blocks.{block}.attn.hook_z"], points[f"blocks.{block}.attn.hook_v"]
         logits = readout_logits(model, points[f"blocks.{block}.hook_attn_out"])
-        logits = logits.softmax(-1) if double_softmax else logits
-        (dz,) = torch.autograd.grad(F.cross_entropy(logits, classes, reduction="sum"), z)  # (B, H, N, D)
-        total.sub_(torch.einsum("bhd,bhnd->bn", dz[:, :, rows].sum(2), v.detach()))
+        (dz,) = torch.autograd.grad(evidence(logits, classes, objective).sum(), z)  # (B, H, N, D)
+        heads = place.heads
+        total.add_(torch.einsum("bhd,bhnd->bn", dz[:, heads, rows].sum(2), v.detach()[:, heads]))
 
     edits = {"blocks.*.attn.hook_z": _as_leaf, "blocks.*.hook_resid_mid": _cut}
-    names = ["blocks.*.attn.hook_z", "blocks.*.attn.hook_v", "blocks.*.hook_attn_out"]
+    which = "*" if place.block is None else place.block
+    names = [f"blocks.{which}.{name}" for name in ("attn.hook_z", "attn.hook_v", "hook_attn_out")]
     with frozen(model.module), torch.enable_grad(), model.edits(edits):
         model.stream(images, names, on_block)
     return total[:, model.layout.prefix_tokens :]
@@ -117,13 +153,14 @@ def rollout(model: Model, images: Tensor, classes: Tensor) -> Tensor:
     return row[:, 0, model.layout.prefix_tokens :]
 
 
-def attention(model: Model, images: Tensor, classes: Tensor) -> Tensor:
-    """Raw attention of the last block."""
-    last = f"blocks.{model.layout.blocks - 1}.attn.hook_pattern"
+def attention(model: Model, images: Tensor, classes: Tensor, place: Place = EVERYWHERE) -> Tensor:
+    """Raw attention of the last block, unless another is chosen."""
+    block = model.layout.blocks - 1 if place.block is None else place.block
+    name = f"blocks.{block}.attn.hook_pattern"
     with torch.no_grad():
-        _, cache = model.run_with_cache(images, last)
-    row = readout_weights(model).to(images)
-    return torch.einsum("n,bhnm->bm", row, cache[last])[:, model.layout.prefix_tokens :] / model.layout.heads
+        _, cache = model.run_with_cache(images, name)
+    row, pattern = readout_weights(model).to(images), cache[name][:, place.heads]
+    return torch.einsum("n,bhnm->bm", row, pattern)[:, model.layout.prefix_tokens :] / pattern.shape[1]
 
 
 def gradient_x_input(model: Model, images: Tensor, classes: Tensor) -> Tensor:
@@ -146,15 +183,21 @@ def random_relevance(images: Sequence[int], tokens: int, seed: int = 0, draw: in
     return torch.stack(rows)
 
 
-Method = Callable[["Model", Tensor, Tensor], Tensor]
-METHODS: dict[str, Method] = {
+Local = Callable[["Model", Tensor, Tensor, Place], Tensor]
+LOCAL: dict[str, Local] = {  # can be asked of one block and one head
     "class_gradients": class_gradients,
-    "class_gradients_code": lambda m, x, c: class_gradients(m, x, c, double_softmax=True),
+    "class_gradients_code": partial(class_gradients, objective="cross_entropy_code"),
+    "attention": attention,
+    "class_gradients_probability": partial(class_gradients, objective="probability"),
+    "class_gradients_logit": partial(class_gradients, objective="logit"),
+}
+WHOLE: dict[str, Callable[[Model, Tensor, Tensor], Tensor]] = {
     "chefer": chefer,
     "rollout": rollout,
-    "attention": attention,
     "gradient_x_input": gradient_x_input,
 }
+USUAL = ("class_gradients", "class_gradients_code", "chefer", "rollout", "attention", "gradient_x_input")
+METHODS = (*USUAL, "class_gradients_probability", "class_gradients_logit")  # the last two on request
 RANDOM = "random"
 BLIND = ("gradient_x_input", RANDOM)  # look at no attention
 COST = {  # (forward passes, backward passes); weights are frozen, so a backward pass costs about one forward
@@ -164,16 +207,23 @@ COST = {  # (forward passes, backward passes); weights are frozen, so a backward
     "rollout": (1, 0),
     "attention": (1, 0),
     "gradient_x_input": (1, 1),
+    "class_gradients_probability": (1, 0),
+    "class_gradients_logit": (1, 0),
     RANDOM: (0, 0),
 }
 
 
-def relevance(model: Model, images: Tensor, classes: Tensor, method: str) -> Tensor:
-    """Relevance of each image token for `classes` (B,): (B, T) float32."""
+def relevance(model: Model, images: Tensor, classes: Tensor, method: str, place: Place = EVERYWHERE) -> Tensor:
+    """Relevance of each image token for `classes` (B,): (B, T) float32. `place`: one block, one head."""
     if method not in METHODS:
         from vitscope.errors import suggest
 
         raise VitscopeError(
             f"There is no relevance method {method!r}.{suggest(method, METHODS)} Known: {', '.join(METHODS)}."
         )
-    return METHODS[method](model, images, classes.to(images.device)).detach().float()
+    place.check(model)
+    if method in LOCAL:
+        return LOCAL[method](model, images, classes.to(images.device), place).detach().float()
+    if not place.everywhere:
+        raise VitscopeError(f"{method} is made of all blocks and heads: {', '.join(LOCAL)} can be asked of {place}.")
+    return WHOLE[method](model, images, classes.to(images.device)).detach().float()

@@ -2,8 +2,9 @@
 
 For every image and method: a map (`relevance.py`), accuracy curves under negative and positive perturbation with their
 areas (`curves.py`), and, with masks, pointing game and average precision (`localisation.py`). Relevance is asked for
-the true class. Areas are means over images of each image's own area, so their intervals are over images; the difference
-to random relevance is paired by image (and has no interval for random relevance itself: it is 0 by definition).
+the true class unless `target` names another; curves always count answers with the true class. Areas are means over
+images of each image's own area, so their intervals are over images; the difference to random relevance is paired by
+image (and has no interval for random relevance itself: it is 0 by definition).
 
 Cost per image: the methods' own passes and, for each method and direction, `steps` - 1 passes over a share of the
 tokens (together about steps / 2 forward passes where tokens can be dropped, steps where they must be masked).
@@ -20,8 +21,7 @@ from torch import Tensor
 
 from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.base import Figure, register_analysis, zeros
-from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control
-from vitscope.analyses.class_space.clusters import mean_over_images
+from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.curves import (
     DIRECTIONS,
     area,
@@ -33,11 +33,23 @@ from vitscope.analyses.class_space.curves import (
 from vitscope.analyses.class_space.localisation import average_precision, object_share, pointing_game, usable
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
-from vitscope.analyses.class_space.relevance import BLIND, COST, METHODS, RANDOM, random_relevance, relevance
+from vitscope.analyses.class_space.relevance import (
+    BLIND,
+    COST,
+    LOCAL,
+    METHODS,
+    RANDOM,
+    USUAL,
+    Place,
+    random_relevance,
+    relevance,
+)
 from vitscope.analyses.class_space.removal import why_not_removable
+from vitscope.analyses.class_space.targets import find_class
 from vitscope.analyses.class_space.tokens import Tokens, token_masks
-from vitscope.analyses.intervals import wilson
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.statistics.clusters import mean_over_images
+from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,8 +64,10 @@ PLACES = ("pointing", "average_precision")
 class Relevance(ClassSpaceAnalysis):
     """Relevance methods: faithfulness under perturbation, localisation against masks, cost.
 
-    methods: all by default; random is always there. steps: points of a curve; 0: every number of tokens, which
+    methods: the usual six; random is always there. steps: points of a curve; 0: every number of tokens, which
     variant='code' needs. draws: random maps per image, 3 by default and 10 for variant='code'.
+    block, attention_head: read maps off one block, one head of attention; class gradients and attention can.
+    target: the class that is asked for: label, prediction, the number of a class, or its name.
     """
 
     keys: ClassVar = {"relevance": ["method"], "relevance_curves": ["method", "direction", "kept"]}
@@ -71,19 +85,31 @@ class Relevance(ClassSpaceAnalysis):
         methods: Sequence[str] | None = None,
         steps: int = 20,
         draws: int | None = None,
+        block: int | None = None,
+        attention_head: int | None = None,
+        target: int | str = "label",
     ) -> None:
         super().__init__(tokens, head, variant, control)
+        self.block, self.attention_head, self.target = block, attention_head, target
+        self.place = Place(block, attention_head)
         wrong = [m for m in methods or () if m not in (*METHODS, RANDOM)]
         if wrong:
             raise VitscopeError(
                 f"There is no relevance method {wrong[0]!r}.{suggest(wrong[0], METHODS)} Known: {', '.join(METHODS)}."
+            )
+        whole = [m for m in methods or () if m not in (*LOCAL, RANDOM)]
+        if whole and not self.place.everywhere:
+            raise VitscopeError(
+                f"{whole[0]} is made of all blocks and heads. With block or attention_head, choose among the methods "
+                f"{', '.join(LOCAL)}."
             )
         if (draws is not None and draws < 1) or steps < 0:
             raise VitscopeError(f"steps={steps}, draws={draws}: expected steps >= 0 (0: every token) and draws >= 1.")
         if head != "own":
             raise VitscopeError(
                 f"head={head!r}: relevance is asked of the model's own answer, from all of its heads. Leave head out "
-                "for relevance, and ask for parts that read single tokens with it in a run of their own."
+                "for relevance, and ask for parts that read single tokens with it in a run of their own. A head of "
+                "attention is attention_head."
             )
         if variant == "code" and steps:
             raise VitscopeError("variant='code' sums over every number of tokens: use steps=0 with it.")
@@ -95,7 +121,10 @@ class Relevance(ClassSpaceAnalysis):
 
     def start_sums(self, model: Model) -> None:
         self.model = model
-        self.chosen = [m for m in self.methods or METHODS if m != RANDOM] + [RANDOM]
+        self.place.check(model)
+        self.asked = find_class(self.target, model.num_classes, model.classes, self.setting.classes)
+        usual = [m for m in USUAL if self.place.everywhere or m in LOCAL]
+        self.chosen = [m for m in self.methods or usual if m != RANDOM] + [RANDOM]
         if any(m not in BLIND for m in self.chosen):
             check_points(model, ["blocks.*.attn.hook_pattern"])
         if reason := why_not_removable(model):
@@ -114,15 +143,15 @@ class Relevance(ClassSpaceAnalysis):
         check_labels(batch.labels, self.projector.classes)
         known = batch.labels >= 0
         if known.any():
-            masks = token_masks(batch.masks, self.layout.grid)
+            masks = token_masks(batch, self.layout.grid)
             self._images(batch, known, None if masks is None else masks[known])
-        self.enlist_control(batch)
         super().end_batch(batch)
 
     def _images(self, batch: Batch, known: Tensor, masks: Tensor | None) -> None:
         assert batch.logits is not None
         images, labels = self.model.place(batch.images[known]), batch.labels[known]
         numbers = batch.indices[known].tolist()
+        asked = self._asked(labels, batch.logits[known])
         tokens, inner = self.layout.image_tokens, self.counts[1:-1]
         ends = curve_hits(self.model, images, labels, torch.zeros(len(labels), tokens, dtype=torch.int64), [0])
         full = (batch.logits[known].argmax(1).cpu() == labels).double()[None]  # (1, B)
@@ -133,7 +162,7 @@ class Relevance(ClassSpaceAnalysis):
                 if method == RANDOM:
                     found = random_relevance(numbers, tokens, self.seed, draw)
                 else:
-                    found = relevance(self.model, images, labels, method).cpu()
+                    found = relevance(self.model, images, asked, method, self.place).cpu()
                 for d, direction in enumerate(DIRECTIONS):
                     order = most_relevant(found, direction)
                     hits = torch.cat([ends, curve_hits(self.model, images, labels, order, inner), full])  # (S, B)
@@ -152,6 +181,20 @@ class Relevance(ClassSpaceAnalysis):
             good = usable(masks)
             self.sums["n_masked"] += good.sum()
             self.sums["chance"] += object_share(masks)[good].sum()
+
+    def _asked(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """(B,): the class that each image's map is asked for."""
+        if self.target == "label":
+            return labels
+        return logits.argmax(1).cpu() if self.asked is None else torch.full_like(labels, self.asked)
+
+    def _title(self, method: str) -> str:
+        """Of a map, with whatever is not usual about it."""
+        target = (
+            "" if self.target == "label" else f"for {self.target}" if self.asked is None else f"class {self.target}"
+        )
+        unusual = ", ".join(word for word in (str(self.place), target) if word)
+        return f"relevance: {method} ({unusual})" if unusual else f"relevance: {method}"
 
     def _area(self, hits: Tensor) -> Tensor:
         """Each image's own area, (S, B) -> (B,)."""
@@ -173,15 +216,19 @@ class Relevance(ClassSpaceAnalysis):
             return
         rows, columns = self.layout.grid
         row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-        frames = []
+        last, frames = self.layout.blocks - 1, []
         for i in shown:
             largest = found[i].abs().max().clamp(min=1e-30)  # maps have no unit: the largest is 1
-            cells = {"block": self.layout.blocks - 1, "row": row.flatten().numpy(), "col": column.flatten().numpy()}
+            cells = {
+                "block": last if self.block is None else self.block,
+                "row": row.flatten().numpy(),
+                "col": column.flatten().numpy(),
+            }
             value = (found[i] / largest).double().numpy()
-            frames.append(pd.DataFrame({"image": images[i], "map": f"relevance: {method}", **cells, "value": value}))
+            frames.append(pd.DataFrame({"image": images[i], "map": self._title(method), **cells, "value": value}))
         self.emit("maps_relevance", pd.concat(frames, ignore_index=True))
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         n, rows, curves = float(self.sums["n"]), [], []
@@ -206,7 +253,7 @@ class Relevance(ClassSpaceAnalysis):
             forward, backward = COST[method]
             cost = {"forward_passes": forward, "backward_passes": backward, "n_images": round(n)}
             rows.append(row | self._places(m) | cost)
-        return {"relevance": pd.DataFrame(rows), "relevance_curves": pd.DataFrame(curves)}
+        return with_rows({"relevance": pd.DataFrame(rows), "relevance_curves": pd.DataFrame(curves)})
 
     def _places(self, m: int) -> dict[str, object]:
         n = float(self.sums["n_masked"])
@@ -221,7 +268,7 @@ class Relevance(ClassSpaceAnalysis):
         return row | {"object_share": float(self.sums["chance"]) / n, "n_masked": round(n)}
 
     def summary(self) -> dict[str, Figure]:
-        found = self.counted_tables().get("relevance")
+        found = self.tables().get("relevance")
         if found is None:  # no image has a label
             return {}
         table = found.set_index("method")

@@ -18,6 +18,7 @@ NAMES = {
     "perturbation": "perturbation",
     "probes": "probes",
     "relevance": "relevance",
+    "importance": "class_space.importance",
 }
 ONE_PASS = ("identifiability", "composition", "memories", "lens")  # together about 2.5 forward passes per image
 
@@ -47,6 +48,8 @@ def lens_analyses(
     found: dict[str, dict[str, Any]] = {"accuracy": {}}
     for part in dict.fromkeys(parts):
         options: dict[str, Any] = dict(common)
+        if part == "importance":
+            del options["control"]  # which memories matter in random weights says nothing
         if part in ONE_PASS or part == "perturbation":
             options["tokens"] = tokens
         elif part == "probes":

@@ -1,8 +1,8 @@
 """One projection for all: class-space analyses of the same batch share each block's readings.
 
-Whoever comes first in a block projects a point; the others find the result. It hangs on the batch, belongs to the very
+Whoever comes first in a block projects a point; the others find the result in `batch.shared`. It belongs to the very
 tensor it was computed from (so that an edited or a second model never finds another's), is replaced block by block
-and removed at the end of the batch.
+and let go at the end of the batch.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from vitscope.analyses.class_space.permutation import image_signs
 from vitscope.analyses.class_space.projection import Projector, Reading
 from vitscope.analyses.class_space.ranks import Ties, check_labels
 from vitscope.analyses.class_space.tokens import Selection, token_masks
+from vitscope.statistics.permutation import image_signs
 
 if TYPE_CHECKING:
     from vitscope.data.batch import Batch
-
-SLOT = "_class_space"  # where it hangs on the batch
 
 
 class Readings:
@@ -33,7 +31,7 @@ class Readings:
         self.whole = bool(self.known.all())
         self.labels = batch.labels[self.known]
         self.images = batch.indices[self.known]
-        masks = token_masks(batch.masks, selection.layout.grid)
+        masks = token_masks(batch, selection.layout.grid)
         self.masks = masks if masks is None or self.whole else masks[self.known]  # (B, T)
         self.members = selection.members(len(self.labels), self.masks)  # (B, G, n)
         self._current: dict[str, tuple[Tensor, Reading]] = {}
@@ -86,15 +84,10 @@ class Readings:
 
 def shared_readings(projector: Projector, selection: Selection, ties: Ties, batch: Batch) -> Readings:
     """The batch's readings for these options, made on first use."""
-    slot = vars(batch).setdefault(SLOT, {})
-    key = (projector.key, selection, ties)
-    if key not in slot:
-        slot[key] = Readings(projector, selection, ties, batch)
-    return slot[key]
-
-
-def release(batch: Batch) -> None:
-    vars(batch).pop(SLOT, None)
+    key = ("class space", projector.key, selection, ties)
+    if key not in batch.shared:
+        batch.shared[key] = Readings(projector, selection, ties, batch)
+    return batch.shared[key]
 
 
 def _on_cpu(reading: Reading) -> Reading:

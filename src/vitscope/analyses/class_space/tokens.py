@@ -13,6 +13,7 @@ from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
     from vitscope.architectures.layout import Layout
+    from vitscope.data.batch import Batch
 
 Tokens = Literal["all", "class", "image"]
 KINDS = ("class", "distillation", "register", "image")
@@ -71,10 +72,10 @@ class Selection:
         return members
 
 
-def token_masks(masks: Tensor | None, grid: tuple[int, int]) -> Tensor | None:
-    """Masks per pixel (B, H, W) -> per image token (B, T): the value at each patch's centre."""
-    if masks is None:
+def token_masks(batch: Batch, grid: tuple[int, int]) -> Tensor | None:
+    """Masks per pixel (B, H, W) -> per image token (B, T): the value at each patch's centre, or by the data's rule."""
+    if batch.masks is None:
         return None
     from vitscope.data.masks import to_tokens_nearest
 
-    return to_tokens_nearest(masks, grid)
+    return to_tokens_nearest(batch.masks, grid, batch.mask_rule)

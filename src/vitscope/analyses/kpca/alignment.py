@@ -42,6 +42,11 @@ def unit_rows(x: Tensor) -> Tensor:
     return F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny)
 
 
+def shortened_rows(x: Tensor, lengths: Tensor, added: float) -> Tensor:
+    """Rows in the direction of those of X, for vectors of such `lengths` (..., N) divided by length + `added`."""
+    return unit_rows(x) * (lengths / (lengths + added))[..., None]
+
+
 def linear_cka(x: Tensor, y: Tensor) -> Tensor:
     """||X'Y||^2 / (||X'X|| ||Y'Y||) of centred columns: (...)."""
     x, y = centre_columns(x), centre_columns(y)
@@ -85,6 +90,11 @@ def pearson(x: Tensor, y: Tensor) -> Tensor:
     x, y = x.flatten(-2), y.flatten(-2)
     x, y = x - x.mean(-1, keepdim=True), y - y.mean(-1, keepdim=True)
     return ratio((x * y).sum(-1), x.norm(dim=-1) * y.norm(dim=-1))
+
+
+def pearson_of_tokens(x: Tensor, y: Tensor) -> Tensor:
+    """Correlation of the entries of each token's two vectors: (..., N)."""
+    return cosines(*(z - z.mean(-1, keepdim=True) for z in (x, y)))
 
 
 def orthonormal_basis(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What all kernel-PCA analyses have in common: q, k and v of a block, sums per block and head, the random twin."""
+"""What all kernel-PCA analyses have in common: q, k and v of a block, sums per block and head."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import mean_std
 from vitscope.analyses.attention_facts import attention_facts, check_points
-from vitscope.analyses.base import Figure, zeros
-from vitscope.analyses.control import ControlledAnalysis, run_controls
+from vitscope.analyses.base import Analysis, Figure, zeros
+from vitscope.analyses.control import check_control
 from vitscope.analyses.kpca.gram import all_finite
 from vitscope.analyses.kpca.keygram import shared_for
 from vitscope.architectures.families import block_row
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
+from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
+
 OWN, RANDOM = "own", "random"  # column `weights`: the model's own, or drawn at random for the control
 
 
-class KpcaAnalysis(ControlledAnalysis):
-    """Subclasses implement `start_sums`, `read` and `own_tables`, and may implement `finish_batch`.
+class KpcaAnalysis(Analysis):
+    """Subclasses implement `start_sums`, `read` and `tables`, and may implement `finish_batch`.
 
     control: 'random' runs the same architecture with random weights beside the model, at twice the cost.
     every: look at images 0, every, 2 every, ... of the data only: a hundred images say as much as ten thousand.
+    per_head: append a row per image, block and head, too (`kpca_*_image_heads`): on disk, memory does not grow.
     """
 
     default = False  # asked for by name: an eigen-decomposition per head costs more than the forward pass
@@ -40,14 +42,20 @@ class KpcaAnalysis(ControlledAnalysis):
     axes_needed = False  # D_v axes must exist: refused where there are fewer tokens
 
     def __init__(
-        self, variant: str = "exact", standardised: bool = False, control: str | None = None, every: int = 1
+        self,
+        variant: str = "exact",
+        standardised: bool = False,
+        control: str | None = None,
+        every: int = 1,
+        per_head: bool = False,
     ) -> None:
-        super().__init__(control)
+        super().__init__()
+        self.control = check_control(control)
         if variant not in self.variants:
             raise VitscopeError(f"variant={variant!r} is not known here: expected one of {', '.join(self.variants)}.")
         if every < 1:
             raise VitscopeError(f"every={every} leaves no image: expected 1 (all) or more.")
-        self.variant, self.standardised, self.every = variant, standardised, every
+        self.variant, self.standardised, self.every, self.per_head = variant, standardised, every, per_head
 
     # for subclasses
 
@@ -79,7 +87,6 @@ class KpcaAnalysis(ControlledAnalysis):
         self.remarks = attention_remarks(model)
         self.sums = {"n": zeros(1, dtype=torch.int64)}
         self.start_sums(model)
-        self.start_control(model)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         named = {name.rpartition("_")[2]: value for name, value in points.items()}
@@ -94,14 +101,12 @@ class KpcaAnalysis(ControlledAnalysis):
                     "Look at the weights, or run the model in float32."
                 )
         self.read(block, q, k, v, chosen)
-        self.enlist_control(batch)
 
     def end_batch(self, batch: Batch) -> None:
         chosen = self._chosen(batch)
         if len(chosen):
             self.finish_batch(chosen)
             self.add("n", torch.tensor([len(chosen)]))
-        run_controls(batch)
 
     def _chosen(self, batch: Batch) -> Batch:
         """The images of a batch that are looked at."""
@@ -120,15 +125,20 @@ class KpcaAnalysis(ControlledAnalysis):
         where = (batch.indices % self.every == 0).nonzero().flatten()
         return self.shared.once(x, ("every", self.every), lambda: x[where.to(x.device)])
 
-    def tables(self) -> dict[str, pd.DataFrame]:
+    def concerns(self, batch: Batch) -> bool:
+        return self.every == 1 or bool((batch.indices % self.every == 0).any())
+
+    def labelled(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Tables that say whose weights they speak of, with a control and without."""
+        return {name: table.assign(weights=RANDOM if self.setting.control else OWN) for name, table in tables.items()}
+
+    def with_control(
+        self, own: Mapping[str, pd.DataFrame], control: Mapping[str, pd.DataFrame]
+    ) -> dict[str, pd.DataFrame]:
+        """Rows below each other: column `weights` tells them apart."""
         import pandas as pd
 
-        self.link_control()
-        tables = {name: table.assign(weights=OWN) for name, table in self.own_tables().items()}
-        if self._twin is None:
-            return tables
-        control = {name: table.assign(weights=RANDOM) for name, table in self._twin.own_tables().items()}
-        return {name: pd.concat([table, control[name]], ignore_index=True) for name, table in tables.items()}
+        return {name: pd.concat([table, control[name]], ignore_index=True) for name, table in own.items()}
 
     @property
     def images(self) -> int:
@@ -160,7 +170,7 @@ class KpcaAnalysis(ControlledAnalysis):
         count = torch.tensor(float(max(1, self.images if n is None else n)), dtype=torch.float64)
         return mean_std(count, self.sums[key], self.sums[f"{key}.squared"])
 
-    def per_head(self, *keys: str, column: str = "metric") -> pd.DataFrame:
+    def heads_table(self, *keys: str, column: str = "metric") -> pd.DataFrame:
         """Tidy: block, head, metric, mean, std, n, from sums (blocks, heads)."""
         import pandas as pd
 
@@ -178,6 +188,20 @@ class KpcaAnalysis(ControlledAnalysis):
 
         cells = {key: c.detach().cpu().numpy() if isinstance(c, Tensor) else c for key, c in columns.items()}
         self.emit(table, pd.DataFrame({"image": batch.indices.numpy()} | cells))
+
+    def emit_heads(self, table: str, batch: Batch, block: int, columns: Mapping[str, Any]) -> None:
+        """One row per image and head, if asked for; tensors (B, H) become columns, anything else is in every row."""
+        import pandas as pd
+
+        if not self.per_head:
+            return
+        heads = torch.arange(self.layout.heads)
+        place = {"image": batch.indices.repeat_interleave(len(heads)), "block": block, "head": heads.repeat(len(batch))}
+        cells = {
+            key: c.detach().cpu().flatten().numpy() if isinstance(c, Tensor) else c
+            for key, c in (place | dict(columns)).items()
+        }
+        self.emit(table, pd.DataFrame(cells))
 
 
 def attention_remarks(model: Model) -> list[str]:

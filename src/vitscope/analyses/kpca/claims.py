@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vitscope.analyses.kpca.bootstrap import Mean
 from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.report.numbers import percent, short
+from vitscope.statistics.bootstrap import Mean
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot tell"
 

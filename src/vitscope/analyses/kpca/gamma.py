@@ -14,6 +14,9 @@ or the residual
 
 I - 1_N is a projector of rank N - 1: the published inverse does not exist. Its pseudo-inverse is itself, and what it
 loses, the mean of G^-1 V, must be zero for any V of the theorem's form: `off_centre` says how far it is from that.
+
+The program of the reproduction study (variant `code`) adds 1e-10 to the denominator of the relative difference: no
+little, where gamma is 1e-7 for the first axes and less for the others.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from vitscope.analyses.kpca import nulls
 from vitscope.analyses.kpca.alignment import ratio
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.conventions import VECTORS
-from vitscope.analyses.kpca.gram import centred_gram, double, standardise
-from vitscope.analyses.kpca.statistics import mean_size, pair_differences, relative_pair_differences
+from vitscope.analyses.kpca.gram import Variant, centred_gram, double, standardise
+from vitscope.analyses.kpca.pairs import mean_size, pair_differences, relative_pair_differences, signed_mean
 from vitscope.analyses.kpca.threads import over_images
 
 if TYPE_CHECKING:
@@ -39,7 +42,8 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 NOISE = 0.1  # of the published perturbation
-METRICS = ("absolute", "absolute_std", "relative", "relative_std", "size", "residual")
+CODE_RELATIVE = 1e-10  # the published program adds it to max(|gamma_i|, |gamma_j|)
+METRICS = ("absolute", "absolute_std", "relative", "relative_std", "size", "signed", "residual")
 
 
 def recovered_vectors(v: Tensor, log_g: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,21 +75,26 @@ def gamma(matrix: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     return image.div_(a * a.shape[-1]), residual
 
 
-def gamma_statistics(matrix: Tensor, vectors: Tensor, log_scale: Tensor) -> dict[str, Tensor]:
+def gamma_statistics(
+    matrix: Tensor, vectors: Tensor, log_scale: Tensor, variant: Variant = "exact"
+) -> dict[str, Tensor]:
     """Per axis (..., D), of K~ = exp(log_scale) * matrix: pairwise |gamma_i - gamma_j| and what to hold it against.
 
-    `size` is the mean |gamma_i|: an absolute difference that is not small beside it is not small.
+    `size` is the mean |gamma_i|: an absolute difference that is not small beside it is not small. `signed` is the mean
+    gamma_i. For `code`, relative differences are |gamma_i - gamma_j| / (max(|gamma_i|, |gamma_j|) + 1e-10).
     """
     g, residual = gamma(matrix, vectors)
     scale = log_scale.exp()[..., None]
     absolute, absolute_std = pair_differences(g)
-    relative, relative_std = relative_pair_differences(g)
+    added = (CODE_RELATIVE / scale).expand(g.shape[:-1]) if variant == "code" else None  # in units of g
+    relative, relative_std = relative_pair_differences(g, added)
     return {
         "absolute": absolute * scale,
         "absolute_std": absolute_std * scale,
         "relative": relative,
         "relative_std": relative_std,
         "size": mean_size(g) * scale,
+        "signed": signed_mean(g) * scale,
         "residual": residual,
     }
 
@@ -100,8 +109,8 @@ class Gamma(KpcaAnalysis):
     """gamma of the true eigenvectors, of perturbed ones, of those recovered from the learned V, and of random vectors.
 
     Tables: `kpca_gamma` (per block and axis), `kpca_gamma_average` (per axis), `kpca_gamma_heads` (per head), and per
-    image and block `kpca_gamma_images`. Means and deviations are over images and heads; `absolute_std` and
-    `relative_std` are over the pairs of tokens within a head.
+    image and block `kpca_gamma_images` (with `per_head`, and head, `kpca_gamma_image_heads`). Means and deviations are
+    over images and heads; `absolute_std` and `relative_std` are over the pairs of tokens within a head.
     """
 
     axes_needed = True
@@ -114,13 +123,13 @@ class Gamma(KpcaAnalysis):
             self.start_moments(f"{kind}.head_residual", f"{kind}.head_off_centre", shape=(blocks, heads))
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
-        options = {"standardised": self.standardised, "variant": self.variant}
-        gram = self.shared.gram(k, vectors=True, **options)  # type: ignore[arg-type]
+        variant: Variant = self.variant  # type: ignore[assignment]
+        gram = self.shared.gram(k, vectors=True, standardised=self.standardised, variant=variant)
         assert gram.vectors is not None
         seed = self.setting.seed
 
         def measure(k: Tensor, v: Tensor, vectors: Tensor, log_g: Tensor, images: Tensor) -> dict[str, Tensor]:
-            own = centred_gram(standardise(k, self.variant) if self.standardised else k, self.variant)  # type: ignore[arg-type]
+            own = centred_gram(standardise(k, variant) if self.standardised else k, variant)
             shape = tuple(vectors.shape[1:])
             noise, random = (
                 nulls.normal(shape, seed, stream, block, images).to(vectors) for stream in (nulls.NOISE, nulls.VECTORS)
@@ -129,7 +138,7 @@ class Gamma(KpcaAnalysis):
             kinds = (vectors, perturbed_vectors(vectors, noise), recovered, random)
             found: dict[str, Tensor] = {}
             for kind, a in zip(VECTORS, kinds):
-                found |= {f"{kind}.{m}": x for m, x in gamma_statistics(own.matrix, a, own.log_scale).items()}
+                found |= {f"{kind}.{m}": x for m, x in gamma_statistics(own.matrix, a, own.log_scale, variant).items()}
                 found[f"{kind}.off_centre"] = lost if kind == "recovered" else off_centre(a)
             return found
 
@@ -141,8 +150,10 @@ class Gamma(KpcaAnalysis):
                 self.add_moments(f"{kind}.head_{metric}", found[f"{kind}.{metric}"].mean(-1), block)
             columns = {m: found[f"{kind}.{m}"].mean((1, 2)) for m in (*METRICS, "off_centre")}
             self.emit_images("kpca_gamma_images", batch, {"block": block, "vectors": kind} | columns)
+            each = {m: found[f"{kind}.{m}"].mean(2) for m in (*METRICS, "off_centre")}
+            self.emit_heads("kpca_gamma_image_heads", batch, block, {"vectors": kind} | each)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows, blocks = self.images * self.layout.heads, self.layout.blocks
@@ -162,13 +173,10 @@ class Gamma(KpcaAnalysis):
             per_block.append(pd.DataFrame(each | {"n": self.images}))
             average.append(pd.DataFrame(whole | {"n": self.images}))
             for metric in ("residual", "off_centre"):
-                frame = self.per_head(f"{kind}.head_{metric}")
+                frame = self.heads_table(f"{kind}.head_{metric}")
                 heads.append(frame.assign(metric=metric, vectors=kind))
-        return {
-            "kpca_gamma": pd.concat(per_block, ignore_index=True),
-            "kpca_gamma_average": pd.concat(average, ignore_index=True),
-            "kpca_gamma_heads": pd.concat(heads, ignore_index=True),
-        }
+        tables = {"kpca_gamma": per_block, "kpca_gamma_average": average, "kpca_gamma_heads": heads}
+        return self.labelled({name: pd.concat(frames, ignore_index=True) for name, frames in tables.items()})
 
     def summary(self) -> dict[str, Figure]:
         notes = {

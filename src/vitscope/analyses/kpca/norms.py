@@ -1,7 +1,10 @@
-"""How long are query features and head outputs? Distributions of ||phi(q)||^2 and ||h||^2 per block.
+"""How long are query features and head outputs? Distributions of ||phi(q)||^2, ||h||^2 and their quotient per block.
 
-If h is a projection of phi(q), the second distribution lies below the first. Both span decades, so quantiles come from
-histograms with fixed, log-spaced bins: exact to merge, and right to 2.3 % (half of a bin; interpolated inside it).
+If h is a projection of phi(q), the second distribution lies below the first, and no token has ||h||^2 / ||phi(q)||^2
+above 1. All span decades, so order statistics (minimum, quartiles, maximum, ...) come from counts and sums in fixed,
+log-spaced bins (`order.py`): exact to merge; a number that is alone in its bin is exact, any other right to 0.47 %
+between 1e-12 and 1e12, to 4.8 % out to 1e-120 and 1e120. Means are exact, or within the same bounds where an outlier
+rule cuts a bin in two. Of each image by itself (`kpca_norms_images`) everything is exact.
 """
 
 from __future__ import annotations
@@ -11,11 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accumulators import LogBins, histogram_quantile, log_histogram
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.kpca import order
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.reconstruction import MAX_LOG, shared_norms
-from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,45 +26,27 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 NORMS = ("phi", "h")
-BINS = LogBins(low=1e-120, high=1e20, per_decade=50)
-QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
-COARSE = 10  # inner bins that the table of the distribution puts together: five per decade
-OUTLIERS = ("none", "above95", "iqr")
+KINDS = (*NORMS, "ratio")  # the last is ||h||^2 / ||phi(q)||^2 token by token
+QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95, "min": 0.0, "max": 1.0}
+PER_DECADE = 5  # bins of the table of the distribution
 
 
-def cut_outliers(counts: Tensor, bins: LogBins, rule: str) -> Tensor:
-    """A histogram (..., size) without its outliers.
-
-    above95: everything above the 95th percentile goes, as published. iqr: everything further than 1.5 times the
-    interquartile range (of the log values) outside the quartiles. Whole bins go or stay.
-    """
-    if rule == "none":
-        return counts
-    if rule not in OUTLIERS:
-        raise VitscopeError(f"outliers={rule!r} is not known: expected one of {', '.join(OUTLIERS)}.")
-    edges = bins.edges().log()
-    middle = torch.cat([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])  # (size,) of every bin
-    if rule == "above95":
-        low, high = torch.full_like(counts[..., 0], -torch.inf, dtype=torch.float64), _log(counts, bins, 0.95)
-    else:
-        q1, q3 = _log(counts, bins, 0.25), _log(counts, bins, 0.75)
-        low, high = q1 - 1.5 * (q3 - q1), q3 + 1.5 * (q3 - q1)
-    width = (edges[1] - edges[0]) / 2 + 1e-9  # the bin that holds the limit stays
-    keep = (middle >= low[..., None] - width) & (middle <= high[..., None] + width)
-    return counts * keep
-
-
-def _log(counts: Tensor, bins: LogBins, q: float) -> Tensor:
-    return histogram_quantile(counts, bins, q).log()
+def three(log_phi: Tensor, h: Tensor) -> dict[str, Tensor]:
+    """||phi||^2, ||h||^2 and their quotient of every token (...), which saturate at 1e150."""
+    log_ratio = h.clamp_min(torch.finfo(h.dtype).tiny).log() - log_phi
+    return {"phi": log_phi.clamp_max(MAX_LOG).exp(), "h": h, "ratio": log_ratio.clamp_max(MAX_LOG).exp()}
 
 
 @register_analysis("kpca.norms")
 class Norms(KpcaAnalysis):
     """Distributions of both squared norms per block, over all heads, tokens and images.
 
-    outliers: 'none', 'above95' (as published: above the 95th percentile removed) or 'iqr'. Tables: `kpca_norms`, and
+    outliers: 'none', 'above95' (as published: above the 95th percentile removed) or 'iqr'. Tables: `kpca_norms`,
+    `kpca_norms_ratio` (of ||h||^2 / ||phi(q)||^2 token by token, and the quotients of the means and medians), and
     `kpca_norms_distribution` for the picture. Mean, quantiles and shares are those of what an outlier rule keeps, block
-    by block; `kept` is its share of the `tokens` that were seen.
+    by block; `kept` is its share of the `tokens` that were seen. `kpca_norms_images` has mean, minimum, quartiles and
+    maximum of each image and block by itself, exactly, `kpca_norms_image_heads` (with `per_head`) those of each head;
+    the rule is applied within each.
     """
 
     variants = ("exact", "paper", "code")
@@ -74,71 +58,85 @@ class Norms(KpcaAnalysis):
         outliers: str = "none",
         control: str | None = None,
         every: int = 1,
+        per_head: bool = False,
     ) -> None:
-        super().__init__(variant, standardised, control, every)
-        cut_outliers(BINS.zeros() + 1, BINS, outliers)  # refuse an unknown rule now
+        super().__init__(variant, standardised, control, every, per_head)
+        order.check_rule(outliers)
         self.outliers = outliers
 
     def start_sums(self, model: Model) -> None:
-        self.sums["counts"] = BINS.zeros(self.layout.blocks, len(NORMS))
-        self.sums["total"] = zeros(self.layout.blocks, len(NORMS))
-        if self.outliers != "none":  # what goes is known at the end, in whole bins: so is what remains of the total
-            self.sums["total_by_bin"] = zeros(self.layout.blocks, len(NORMS), BINS.size)
+        self.sums["counts"], self.sums["totals"] = order.empty(self.layout.blocks, len(KINDS))
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
-        found = shared_norms(self.shared, q, k, v, self.variant, self.standardised)  # type: ignore[arg-type]
-        both = torch.stack([found["log_phi"].clamp_max(MAX_LOG).exp(), found["h"]]).flatten(1)  # (2, B H N)
-        self.sums["counts"][block] += log_histogram(both, BINS)
-        self.sums["total"][block] += both.sum(-1).cpu()
-        if self.outliers != "none":
-            values = both.detach().to("cpu", torch.float64)
-            self.sums["total_by_bin"][block].scatter_add_(-1, torch.bucketize(values, BINS.edges(), right=True), values)
+        found = three(**shared_norms(self.shared, q, k, v, self.variant, self.standardised))  # type: ignore[arg-type]
+        numbers = torch.stack([found[kind] for kind in KINDS]).flatten(1)  # (3, B H N)
+        order.add_numbers(self.sums["counts"][block], self.sums["totals"][block], numbers)
+        self.emit_images(
+            "kpca_norms_images", batch, {"block": block} | self._exact({k: x.flatten(1) for k, x in found.items()})
+        )
+        if self.per_head:
+            self.emit_heads("kpca_norms_image_heads", batch, block, self._exact(found))
 
-    def kept_mean(self, counts: Tensor) -> Tensor:
-        """Means (blocks, 2) of the values that a cut histogram still counts, exactly."""
-        if self.outliers == "none":
-            return self.sums["total"] / counts.sum(-1)
-        return (self.sums["total_by_bin"] * (counts > 0)).sum(-1) / counts.sum(-1)
+    def _exact(self, numbers: dict[str, Tensor]) -> dict[str, Tensor]:
+        """phi_mean, phi_min, ... of numbers by kind (..., n)."""
+        return {
+            f"{kind}_{name}": value
+            for kind, x in numbers.items()
+            for name, value in order.describe(x, self.outliers).items()
+        }
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """Counts and totals (blocks, 3, bins) of what the outlier rule keeps."""
+        return order.cut_outliers(self.sums["counts"], self.sums["totals"], self.outliers)
+
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         if not self.images:
             return {}
-        all_counts = self.sums["counts"]
-        counts = cut_outliers(all_counts, BINS, self.outliers)  # (blocks, 2, size)
-        tokens = all_counts.sum(-1).double()
-        block, norm = (i.flatten() for i in torch.meshgrid(*map(torch.arange, tokens.shape), indexing="ij"))
-        table = pd.DataFrame(
-            {"block": block.numpy(), "norm": [NORMS[i] for i in norm.tolist()]}
-            | {"mean": self.kept_mean(counts).flatten().numpy()}
-            | {name: histogram_quantile(counts, BINS, p).flatten().numpy() for name, p in QUANTILES.items()}
-            | {"kept": (counts.sum(-1) / tokens).flatten().numpy(), "outliers": self.outliers}
-            | {"tokens": all_counts.sum(-1).flatten().numpy(), "n": self.images}
-        )
-        return {"kpca_norms": table, "kpca_norms_distribution": self._distribution(counts)}
+        counts, totals = self.kept()
+        seen, left = self.sums["counts"].sum(-1), counts.sum(-1)  # (blocks, 3)
+        cells = {"mean": totals.sum(-1) / left}
+        cells |= {name: order.quantile(counts, totals, p) for name, p in QUANTILES.items()}
+        last = {"kept": left.double() / seen, "outliers": self.outliers, "tokens": seen, "n": self.images}
+
+        def table(where: slice | int, first: dict[str, object], more: dict[str, Tensor]) -> pd.DataFrame:
+            columns = {
+                name: x[:, where].flatten().numpy() if isinstance(x, Tensor) else x
+                for name, x in (cells | more | last).items()
+            }
+            return pd.DataFrame(first | columns)
+
+        blocks = range(self.layout.blocks)
+        quotients = {
+            f"of_{name}s": (cells[name][:, 1:2] / cells[name][:, :1]).expand(-1, 3) for name in ("mean", "median")
+        }
+        places = {"block": [b for b in blocks for _ in NORMS], "norm": [*NORMS] * len(blocks)}
+        tables = {
+            "kpca_norms": table(slice(2), places, {}),
+            "kpca_norms_ratio": table(2, {"block": [*blocks]}, quotients),
+            "kpca_norms_distribution": self._distribution(counts[:, :2]),
+        }
+        return self.labelled(tables)
 
     def _distribution(self, counts: Tensor) -> pd.DataFrame:
         """Shares in bins of a fifth of a decade, empty ones left out."""
         import pandas as pd
 
-        edges = BINS.edges()[::COARSE]
-        inner = counts[..., 1:-1].reshape(*counts.shape[:-1], -1, COARSE).sum(-1)
-        inner[..., 0] += counts[..., 0]  # what is smaller or larger than all bins goes to the outermost
-        inner[..., -1] += counts[..., -1]
+        limits, inner = order.decades(counts, PER_DECADE)
         block, norm, place = inner.nonzero(as_tuple=True)
         share = inner / inner.sum(-1, keepdim=True).clamp_min(1)
         return pd.DataFrame(
             {"block": block.numpy(), "norm": [NORMS[i] for i in norm.tolist()]}
-            | {"low": edges[place].numpy(), "high": edges[place + 1].numpy()}
+            | {"low": limits[place].numpy(), "high": limits[place + 1].numpy()}
             | {"share": share[block, norm, place].numpy(), "n": self.images}
         )
 
     def summary(self) -> dict[str, Figure]:
         if not self.images:
             return {}
-        kept = cut_outliers(self.sums["counts"], BINS, self.outliers).sum(0)  # (2, size)
-        phi, h = histogram_quantile(kept, BINS, 0.5).tolist()
+        counts, totals = self.kept()
+        phi, h, _ = order.quantile(counts.sum(0), totals.sum(0), 0.5).tolist()
         rule = "" if self.outliers == "none" else f", outliers removed ({self.outliers})"
         note = f"median over tokens, heads, blocks and images{rule}"
         return {"median_phi": self.figure(phi, "", f"‖φ(q)‖², {note}"), "median_h": self.figure(h, "", f"‖h‖², {note}")}

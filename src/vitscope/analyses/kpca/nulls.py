@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from torch import Tensor
 
-NOISE, VECTORS, VALUES, RESAMPLING = range(4)  # streams: two nulls must not share their numbers
+NOISE, VECTORS, VALUES = range(3)  # streams: two nulls must not share their numbers
 
 
 def normal(shape: tuple[int, ...], seed: int, stream: int, block: int, images: Tensor) -> Tensor:

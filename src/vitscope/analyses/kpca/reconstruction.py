@@ -16,6 +16,8 @@ Variants of ||phi(q_i)||^2:
   (Appendix C). The same number, until a_i1^2 underflows.
 * `code`: the released program. q and k standardised per token, and no 1 / sqrt D in numerator and denominator, although
   the attention a has it; it logs log(mean error), which does not exist once the mean error is negative.
+* `reproduction`: the norms are exact, but the program of the reproduction study divides by ||h||^2 + 1e-8 and
+  ||phi||^2 + 1e-8 where it takes relative errors, which a tiny ||phi||^2 does not survive.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 Variant = Literal["exact", "paper", "code"]
 
 MAX_LOG = 345.0  # ratios saturate at 1e150: sums of their squares stay finite
+ADDED = 1e-8  # the reproduction study's program adds it to the denominators of relative errors
 
 
 def squared_norms(
@@ -66,21 +69,27 @@ def squared_norms(
     return {"log_phi": log_phi, "h": (weights @ v).square().sum(-1).div_(g.square_())}
 
 
-def errors(log_phi: Tensor, h: Tensor) -> dict[str, Tensor]:
-    """Per token (...): the projection error and its relatives. Ratios saturate at 1e150 instead of overflowing."""
+def errors(log_phi: Tensor, h: Tensor, added: float = 0.0) -> dict[str, Tensor]:
+    """Per token (...): the projection error and its relatives. Ratios saturate at 1e150 instead of overflowing.
+
+    With `added`, relative errors are |phi - h| / (h + added) and |phi - h| / (phi + added).
+    """
     phi = log_phi.clamp_max(MAX_LOG).exp()
     tiny = torch.finfo(h.dtype).tiny
     log_h = h.clamp_min(tiny).log()
     log_ratio = log_h - log_phi  # log ||h||^2 / ||phi||^2
+    if added:
+        to_h, to_phi = (((phi - h).abs() / (x + added)).clamp_max(math.exp(MAX_LOG)) for x in (h, phi))
+    else:  # |phi - h| / h = |exp(log phi - log h) - 1|: also right where phi underflows
+        to_h, to_phi = (torch.expm1(x.clamp_max(MAX_LOG)).abs() for x in (-log_ratio, log_ratio))
     return {
         "phi": phi,
         "h": h,
         "error": phi - h,
         "absolute_error": (phi - h).abs(),
         "log10_absolute_error": (phi - h).abs().clamp_min(tiny).log10(),
-        # |phi - h| / h = |exp(log phi - log h) - 1|: also right where phi underflows
-        "relative_to_h": torch.expm1((-log_ratio).clamp_max(MAX_LOG)).abs(),
-        "relative_to_phi": torch.expm1(log_ratio.clamp_max(MAX_LOG)).abs(),
+        "relative_to_h": to_h,
+        "relative_to_phi": to_phi,
         "log10_ratio": log_ratio / math.log(10),
         "violation": (log_ratio > 0).to(h.dtype),
     }
@@ -103,10 +112,11 @@ class Reconstruction(KpcaAnalysis):
 
     Table `kpca_reconstruction`, per image and block `kpca_reconstruction_images`. As a probe of a training it gives the
     curves per epoch. With variant 'code', `kpca_reconstruction_logged` has what the released program logs, log(mean
-    error) over all images, and the share of images for which that number exists by itself.
+    error) over all images, and the share of images for which that number exists by itself. With `per_head`,
+    `kpca_reconstruction_image_heads`.
     """
 
-    variants = ("exact", "paper", "code")
+    variants = ("exact", "paper", "code", "reproduction")
     optional = ("log_mean_error",)  # a mean error below zero has no logarithm
     METRICS = (
         "phi", "h", "error", "absolute_error", "log10_absolute_error", "relative_to_h", "relative_to_phi",
@@ -118,18 +128,22 @@ class Reconstruction(KpcaAnalysis):
         self.sums["positive"] = zeros(self.layout.blocks, dtype=torch.int64)  # images whose mean error has a logarithm
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
-        found = errors(**shared_norms(self.shared, q, k, v, self.variant, self.standardised))  # type: ignore[arg-type]
+        published = self.variant == "reproduction"
+        variant: Variant = "exact" if published else self.variant  # type: ignore[assignment]
+        both = shared_norms(self.shared, q, k, v, variant, self.standardised)
+        found = errors(**both, added=ADDED if published else 0.0)
         means = {metric: value.mean(-1) for metric, value in found.items()}  # (B, H) over tokens
         for metric, value in means.items():
             self.add_moments(metric, value, block)
         self.sums["positive"][block] += int((means["error"].mean(1) > 0).sum())
         columns = {metric: value.mean(1) for metric, value in means.items()}
         self.emit_images("kpca_reconstruction_images", batch, {"block": block} | columns)
+        self.emit_heads("kpca_reconstruction_image_heads", batch, block, means)
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
-        tables = {"kpca_reconstruction": self.per_head(*self.METRICS)}
+        tables = {"kpca_reconstruction": self.heads_table(*self.METRICS)}
         if self.variant == "code":
             error = self.moments("error")[0].mean(1)  # (blocks,) over images, heads and tokens, as the program takes it
             exists = self.sums["positive"] / max(1, self.images)
@@ -137,7 +151,7 @@ class Reconstruction(KpcaAnalysis):
                 {"block": range(self.layout.blocks), "log_mean_error": torch.where(error > 0, error, nan).log().numpy()}
                 | {"exists": exists.numpy(), "n": self.images}
             )
-        return tables
+        return self.labelled(tables)
 
     def summary(self) -> dict[str, Figure]:
         rate, ratio = (self.moments(metric)[0].mean() for metric in ("violation", "log10_ratio"))

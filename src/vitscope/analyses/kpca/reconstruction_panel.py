@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitscope.analyses.intervals import Z95
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
     tables, norms, curves = (
         tables_of(runs, name) for name in ("kpca_reconstruction", "kpca_norms_distribution", PROBE)
     )
-    quantiles = tables_of(runs, "kpca_norms")
+    quantiles, ratios = (tables_of(runs, name) for name in ("kpca_norms", "kpca_norms_ratio"))
     if not (tables or norms or curves):
         return None
     figures: dict[str, Figure] = {}
@@ -43,7 +43,7 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
     first = "kpca_reconstruction" if tables else "kpca_norms_distribution" if norms else PROBE
     shown = {label: run for label, run in runs.items() if first in run.list_tables()}
     n = " and ".join(f"{c:,}" for c in sorted({int(t["n"].max()) for t in (tables or norms or curves).values()}))
-    behind = {"kpca_reconstruction": tables, "kpca_norms": quantiles, PROBE: curves}
+    behind = {"kpca_reconstruction": tables, "kpca_norms": quantiles, "kpca_norms_ratio": ratios, PROBE: curves}
     return Panel(
         key="kpca_reconstruction",
         title="Is a head's output shorter than the feature it is said to project?",
@@ -57,7 +57,7 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
             "kpca_violation": f"Share of tokens with ‖h‖² > ‖φ(q)‖²: one dot per head, line: mean over heads and {n} "
             "images, band: its 95 % interval. Grey, where measured: the same architecture with random weights.",
             "kpca_norms": f"All heads, tokens and {n} images; ‖φ(q)‖² spreads to the left, ‖h‖² to the right, each to "
-            "its own height. Dots: medians, bars: quartiles.",
+            "its own height. Dots: medians, bars: quartiles, hairlines: minimum to maximum.",
             "kpca_reconstruction_epochs": "Mean over tokens, heads, blocks and the probe's images; test images solid "
             "and dark, training images pale.",
         },
@@ -148,6 +148,8 @@ def _quartiles(ax: Axes, table: pd.DataFrame) -> None:
     for norm, shift in (("phi", -0.07), ("h", 0.07)):
         rows = own[own["norm"] == norm]
         ax.vlines(rows["block"] + shift, rows["q25"], rows["q75"], color=f.INK, linewidth=1.4)
+        if "min" in rows:  # runs of earlier versions have none
+            ax.vlines(rows["block"] + shift, rows["min"], rows["max"], color=f.INK, linewidth=0.5)
         ax.plot(rows["block"] + shift, rows["median"], linestyle="", marker="o", markersize=3, color=f.INK)
 
 

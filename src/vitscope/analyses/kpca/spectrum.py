@@ -21,6 +21,7 @@ from vitscope.analyses.base import Figure, register_analysis
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.analyses.kpca.eigen import numerical_rank
+from vitscope.analyses.kpca.gram import Variant
 from vitscope.analyses.kpca.keygram import KeyGram
 from vitscope.errors import NumericalError, VitscopeError
 
@@ -48,11 +49,14 @@ def spectrum_shape(values: Tensor, count: int) -> dict[str, Tensor]:
     }
 
 
-def published_statistics(values: Tensor) -> dict[str, Tensor]:
-    """max, min, mean and median of eigenvalues averaged by rank: (..., D) -> four of (...)."""
+def published_statistics(values: Tensor, variant: Variant = "exact") -> dict[str, Tensor]:
+    """max, min, mean and median of eigenvalues averaged by rank: (..., D) -> four of (...).
+
+    Of an even number, the median is the mean of the two in the middle; for `code` it is the lower one.
+    """
     ordered = values.sort(-1).values
     d = values.shape[-1]
-    middle = ordered[..., [(d - 1) // 2, d // 2]].mean(-1)
+    middle = ordered[..., [(d - 1) // 2, (d - 1) // 2 if variant == "code" else d // 2]].mean(-1)
     return {"max": ordered[..., -1], "min": ordered[..., 0], "mean": values.mean(-1), "median": middle}
 
 
@@ -79,9 +83,11 @@ class Spectrum(KpcaAnalysis):
 
     Tables: `kpca_spectrum` (per head: trace, effective rank, ...), `kpca_eigenvalues` (per block and axis),
     `kpca_eigenvalue_statistics` (averaged by rank over heads and blocks, then max/min/mean/median: the published way),
-    and per image `kpca_spectrum_images`.
+    and per image `kpca_spectrum_images` (with `per_head`, per image, block and head `kpca_spectrum_image_heads`). With
+    variant 'code', the deviation of these statistics over images has the divisor n - 1, and one image has none.
     """
 
+    optional = ("std",)
     METRICS = ("largest", "trace", "trace_centred", "effective_rank", "participation", "top_share", "rank")
 
     def __init__(
@@ -91,8 +97,9 @@ class Spectrum(KpcaAnalysis):
         of: str = "gram",
         control: str | None = None,
         every: int = 1,
+        per_head: bool = False,
     ) -> None:
-        super().__init__(variant, standardised, control, every)
+        super().__init__(variant, standardised, control, every, per_head)
         if of not in ("gram", "covariance"):
             raise VitscopeError(f"of={of!r} is not known: expected 'gram' or 'covariance' (the same divided by N).")
         self.of = of
@@ -109,23 +116,23 @@ class Spectrum(KpcaAnalysis):
         options: dict[str, Any] = {"standardised": self.standardised, "variant": self.variant}
         if self.shared.has_vectors(**options):  # they are there for this block only
             gram = self.shared.gram(k, **options)
-            self._add(block, gram.eigenvalues, gram.log_scale, gram.trace)
+            self._add(batch, block, gram.eigenvalues, gram.log_scale, gram.trace)
             return
         if sum(keys.nbytes for keys in (*self._waiting.values(), k)) > WAITING:
-            self._decompose_waiting()
+            self._decompose_waiting(batch)
         self._waiting[block] = k.clone()  # a view would keep q and v as well
 
-    def _decompose_waiting(self) -> None:
+    def _decompose_waiting(self, batch: Batch) -> None:
         if not self._waiting:
             return
         blocks, keys = list(self._waiting), torch.cat(list(self._waiting.values()))
         gram = KeyGram(keys, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
         parts = (x.unflatten(0, (len(blocks), -1)) for x in (gram.eigenvalues, gram.log_scale, gram.trace))
         for block, *found in zip(blocks, *parts):
-            self._add(block, *found)
+            self._add(batch, block, *found)
         self._waiting = {}
 
-    def _add(self, block: int, values: Tensor, log_scale: Tensor, uncentred: Tensor) -> None:
+    def _add(self, batch: Batch, block: int, values: Tensor, log_scale: Tensor, uncentred: Tensor) -> None:
         """Eigenvalues (B, H, N), their scale (B, H) and the trace of the uncentred matrix (B, H)."""
         scale = log_scale.exp() / self.divisor
         trace = check_bound(values, uncentred, log_scale) / self.divisor
@@ -136,6 +143,7 @@ class Spectrum(KpcaAnalysis):
         found |= spectrum_shape(values, self.count) | {"rank": numerical_rank(values).double()}
         for metric, value in found.items():
             self.add_moments(metric, value, block)
+        self.emit_heads("kpca_spectrum_image_heads", batch, block, found)
         self.add_moments("eigenvalue", top.flatten(0, 1), block)
         self.add_moments("log10_eigenvalue", log_top.flatten(0, 1) / math.log(10), block)
         if block == 0:
@@ -145,13 +153,13 @@ class Spectrum(KpcaAnalysis):
         self._trace = torch.maximum(self._trace, trace.amax(1))
 
     def finish_batch(self, batch: Batch) -> None:
-        self._decompose_waiting()
-        found = published_statistics(self._by_rank)  # each (B,)
+        self._decompose_waiting(batch)
+        found = published_statistics(self._by_rank, self.variant)  # type: ignore[arg-type]  # each (B,)
         for name, value in found.items():
             self.add_moments(name, value)
         self.emit_images("kpca_spectrum_images", batch, found | {"largest": self._largest, "trace": self._trace})
 
-    def own_tables(self) -> dict[str, pd.DataFrame]:
+    def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
         rows = self.images * self.layout.heads
@@ -163,8 +171,11 @@ class Spectrum(KpcaAnalysis):
             | {"mean": mean.flatten().numpy(), "std": std.flatten().numpy()}
             | {"log10_mean": log_mean.flatten().numpy(), "log10_std": log_std.flatten().numpy(), "n": self.images}
         )
+        n, spread = self.images, 1.0
+        if self.variant == "code":  # from the divisor n to n - 1
+            spread = math.sqrt(n / (n - 1)) if n > 1 else math.nan
         statistics = [
-            {"statistic": name, "mean": float(self.moments(name)[0]), "std": float(self.moments(name)[1])}
+            {"statistic": name, "mean": float(self.moments(name)[0]), "std": float(self.moments(name)[1]) * spread}
             | {
                 "published": PUBLISHED[name],
                 "bound": self.layout.tokens / self.divisor,
@@ -173,11 +184,8 @@ class Spectrum(KpcaAnalysis):
             }
             for name in PUBLISHED
         ]
-        return {
-            "kpca_spectrum": self.per_head(*self.METRICS),
-            "kpca_eigenvalues": eigenvalues,
-            "kpca_eigenvalue_statistics": pd.DataFrame(statistics),
-        }
+        tables = {"kpca_spectrum": self.heads_table(*self.METRICS), "kpca_eigenvalues": eigenvalues}
+        return self.labelled(tables | {"kpca_eigenvalue_statistics": pd.DataFrame(statistics)})
 
     def summary(self) -> dict[str, Figure]:
         by_rank = f"largest of the {self.of}, averaged by rank over heads and blocks; no keys can exceed "

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.intervals import Z95
 from vitscope.analyses.kpca import claims
-from vitscope.analyses.kpca.bootstrap import Mean, mean_over_images
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, Verdict, judge
 from vitscope.analyses.kpca.conventions import LEARNED, OTHER, PUBLISHED, RANDOM
 from vitscope.report.numbers import percent, short
+from vitscope.statistics.bootstrap import Mean, mean_over_images
+from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -85,7 +85,7 @@ def size_remark(height: int, width: int) -> str:
 def _function(name: str) -> Corruption:
     """The corruption behind a name or `package.module:function`."""
     if name in COMMON:
-        import vitscope.robustness.corruptions.published  # noqa: F401  (registers the fifteen)
+        import vitscope.robustness.corruptions.one_by_one  # noqa: F401  (registers the fifteen)
     return CORRUPTIONS.get(name)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitscope.analyses.base import Figure
-from vitscope.analyses.intervals import newcombe, paired, wilson
 from vitscope.errors import DataError
 from vitscope.robustness.calibration import aurra, ece, rms_calibration
 from vitscope.robustness.condition import CLEAN
@@ -19,6 +18,7 @@ from vitscope.robustness.corruptions.registry import size_remark
 from vitscope.robustness.detection import METRICS, SCORE, detection, detection_intervals
 from vitscope.robustness.evaluation.readings import Reading
 from vitscope.robustness.evaluation.results import Outcomes, Results
+from vitscope.statistics.intervals import newcombe, paired, wilson
 
 if TYPE_CHECKING:
     import pandas as pd

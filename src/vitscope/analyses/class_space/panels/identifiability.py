@@ -41,6 +41,7 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
         return None
     changes = tables_of(runs, "class_space_change")
     compared = tables_of(runs, "class_space_class_vs_context")
+    against = tables_of(runs, "class_space_against_random")
     n = images_text(tables)
     figures = {"class_space_identifiability": draw_levels(tables, list(runs))}
     captions = {
@@ -81,6 +82,7 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
             TABLE: stacked(tables),
             **({"class_space_change": stacked(changes)} if changes else {}),
             **({"class_space_class_vs_context": stacked(compared)} if compared else {}),
+            **({"class_space_against_random": stacked(against)} if against else {}),
         },
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.identifiability")),
         findings=[x for label, table in tables.items() for x in _findings(label, table, compared, len(runs) > 1)],

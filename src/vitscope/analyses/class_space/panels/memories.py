@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 TABLE, WEIGHTS = "class_space_memories", "class_space_value_agreement"
+MORE = ("class_space_memories_by_outcome", "class_space_memories_right_wrong")
 LAYERS = {"attn": "attention", "mlp": "MLP"}
+NULL = f.LineStyle(f.MUTED, "", "--")
 
 
 @register_panel("class_space_memories")
@@ -38,8 +40,7 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
     if not tables:
         return None
     directions = {label: _last_head(table) for label, table in weights.items()}
-    outcomes = tables_of(runs, "class_space_memories_by_outcome")
-    more = {"class_space_memories_by_outcome": stacked(outcomes)} if outcomes else {}
+    more = {name: stacked(found) for name in MORE if (found := tables_of(runs, name))}
     return Panel(
         key="class_space_memories",
         title="Do the weights hold class prototypes?",
@@ -48,7 +49,9 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
         captions={
             "class_space_memories": "Left: mean over classes of the best cosine between class direction and a value "
             "vector (dotted: random weights). Middle: image tokens for which one of the 5 largest coefficients "
-            "belongs to one of the 5 memories with the largest logit for the true class. Right: image tokens whose "
+            "belongs to one of the 5 memories with the largest logit for the true class"
+            + (" (grey: for another class, drawn at random)" if _has_null(tables) else "")
+            + ". Right: image tokens whose "
             f"layer output has the top class of one of its 5 largest memories. {images_text(tables)}; bands: 95 % "
             "intervals over images." + (" Dotted: random weights." if _has_control(tables) else "")
         },
@@ -66,6 +69,10 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
 def _last_head(weights: pd.DataFrame) -> pd.DataFrame:
     """Of a distilled model's heads the one that image tokens go through, which the table has last."""
     return weights[weights["head"] == weights["head"].iloc[-1]] if "head" in weights else weights
+
+
+def _has_null(tables: Mapping[str, pd.DataFrame]) -> bool:
+    return any("agreement_null" in t.columns for t in tables.values())
 
 
 def _has_control(tables: Mapping[str, pd.DataFrame]) -> bool:
@@ -90,6 +97,8 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
                     kind = "image" if "image" in set(table["tokens"]) else "class"
                     rows = table[(table["layer"] == layer) & (table["tokens"] == kind)].sort_values("block")
                     banded(ax, rows, column, styles[label], f"{column}_")
+                if j == 1 and "agreement_null" in rows:
+                    f.line_per_block(ax, rows["block"], rows["agreement_null"], style=NULL, label="_", markers=False)
                 control_line(ax, rows, column, j == 2 and label == next(iter(tables)))
             tops[j] = max(tops[j], ax.get_ylim()[1])
             f.block_axis(ax, blocks, "block" if i else "")

@@ -26,6 +26,8 @@ STYLES = {
     "rollout": f.LineStyle(f.GREEN, "^"),
     "attention": f.LineStyle(f.ORANGE, "D"),
     "gradient_x_input": f.LineStyle(f.PURPLE, "v"),
+    "class_gradients_probability": f.LineStyle(f.INK, "o", "-."),
+    "class_gradients_logit": f.LineStyle(f.INK, "o"),
     "random": f.LineStyle(f.MUTED, "", ":"),
 }
 NAMES = {
@@ -35,6 +37,8 @@ NAMES = {
     "rollout": "rollout",
     "attention": "attention",
     "gradient_x_input": "gradient x input",
+    "class_gradients_probability": "class gradients (probability)",
+    "class_gradients_logit": "class gradients (logit)",
     "random": "random",
 }
 
@@ -73,10 +77,26 @@ def relevance_panel(runs: Mapping[str, Run]) -> Panel | None:
             + ("" if masked else " There are no masks, so localisation is left out.")
         ),
         tables={TABLE: stacked(tables), CURVES: stacked(curves)},
-        protocol=protocol(runs, TABLE, variant_text(runs, "relevance")),
+        protocol=protocol(runs, TABLE, variant_text(runs, "relevance") + unusual_text(runs)),
         findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
         order=28,
     )
+
+
+def unusual_text(runs: Mapping[str, Run]) -> str:
+    """', maps of block 3, attention_head 1, target prediction'; '' where all is usual."""
+    found = []
+    for run in runs.values():
+        options = (run.config.get("analyses") or {}).get("relevance") or {}
+        usual = {"block": None, "attention_head": None, "target": "label"}
+        chosen = [
+            f"{key.replace('_', ' ')} {options[key]}"
+            for key, value in usual.items()
+            if options.get(key, value) != value
+        ]
+        found.append(", ".join(chosen))
+    text = " / ".join(sorted(set(found) - {""}))
+    return f", maps of {text}" if text else ""
 
 
 def draw_curves(curves: Mapping[str, pd.DataFrame]) -> Figure:

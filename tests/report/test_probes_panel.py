@@ -11,9 +11,9 @@ import pytest
 
 from vitscope.errors import VitscopeError
 from vitscope.report import build_report
-from vitscope.report.panels.probes import probe_figure, probes_panel
 from vitscope.runs import Run
 from vitscope.sweeps.averages import averaged_tables
+from vitscope.training.probes_panel import probe_figure, probes_panel
 
 EPOCHS = [0, 2, 4]
 TABLES = {

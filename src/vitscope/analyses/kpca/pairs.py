@@ -30,30 +30,47 @@ def pair_differences(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, (squares - mean.square()).clamp_min(0).sqrt()
 
 
-def relative_pair_differences(x: Tensor) -> tuple[Tensor, Tensor]:
+def relative_pair_differences(x: Tensor, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of |x_i - x_j| / max(|x_i|, |x_j|) over all pairs: (..., N) -> (...), (...).
 
     Ordered by absolute value, each pair (i before j) gives |x_i - x_j| / |x_j| = 1 - x_i / x_j, because
     |x_i / x_j| <= 1; with the running sums c_j = sum_{i<j} x_i and d_j = sum_{i<j} x_i^2 the sum over i is
     j - c_j / x_j, and of squares j - 2 c_j / x_j + d_j / x_j^2. The result lies in [0, 2]. A pair of zeros counts 0.
     Entries that are not finite are left out.
+
+    `added` (...) > 0 is added to each denominator, as published programs do: with s_j = |x_j| / (|x_j| + added), the
+    terms of x_j get the factor s_j, their squares s_j^2.
     """
     x, n, used = _finite_first(x, sort_by_size)
     j = torch.arange(x.shape[-1], dtype=x.dtype, device=x.device)
     # one positive scale per row does not change ratios, and keeps squares away from underflow
     top = x.abs().amax(-1, keepdim=True)
-    x = x.div_(torch.where(top > 0, top, 1.0))
+    top = torch.where(top > 0, top, 1.0)
+    x = x.div_(top)
     if not x[..., 0].all():  # zeros come first
         used = (x != 0).to(x.dtype) if used is None else used * (x != 0)
     inverse = _only(x.reciprocal() if used is None else torch.where(x != 0, x, 1.0).reciprocal_(), used)
-    c = x.cumsum(-1).sub_(x).mul_(inverse).sum(-1)
+    share = None if added is None else x.abs().div_(x.abs().add_(added[..., None] / top))  # s_j
+    c = x.cumsum(-1).sub_(x).mul_(inverse)
     x2 = x.square_()
-    d = x2.cumsum(-1).sub_(x2).mul_(inverse.square_()).sum(-1)
+    d = x2.cumsum(-1).sub_(x2).mul_(inverse.square_())
+    count = j if used is None else j * used
+    if share is None:
+        count, c, d = count.sum(-1), c.sum(-1), d.sum(-1)
+        total, squares = count - c, count - 2 * c + d
+    else:
+        total, squares = ((count - c) * share).sum(-1), ((count - 2 * c + d) * share.square()).sum(-1)
     pairs = (n * (n - 1) / 2).clamp_min(1).squeeze(-1)
-    count = j.sum() if used is None else (j * used).sum(-1)
-    mean = (count - c).clamp_min(0) / pairs
-    squares = (count - 2 * c + d) / pairs
-    return mean, (squares - mean.square()).clamp_min(0).sqrt()
+    mean = total.clamp_min(0) / pairs
+    return mean, (squares / pairs - mean.square()).clamp_min(0).sqrt()
+
+
+def signed_mean(x: Tensor) -> Tensor:
+    """Mean x_i over the finite entries: (..., N) -> (...)."""
+    if all_finite(x):
+        return x.mean(-1)
+    finite = x.isfinite()
+    return torch.where(finite, x, 0.0).sum(-1) / finite.sum(-1).clamp_min(1)
 
 
 def mean_size(x: Tensor) -> Tensor:

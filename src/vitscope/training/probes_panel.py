@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from vitscope.report.numbers import short
 from vitscope.report.panel import Panel, drawn_probes, register_panel
-from vitscope.report.panels.training import SHOWN
 from vitscope.report.probe_curves import Quantity, by_setting, long_form, quantities
 from vitscope.report.probe_drawing import MOST_BLOCKS, MOST_GROUPS, compared_places, draw, name_of, plain
+from vitscope.training.panel import SHOWN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,5 +184,7 @@ def _protocol(runs: Mapping[str, Run]) -> str:
     """How the probes were taken; of runs that agree."""
     options = [run.config.get("options") for run in runs.values()]
     images = {o["probe_images"] for o in options if isinstance(o, dict) and "probe_images" in o}
-    most = f"at most {short(images.pop())} images of each split" if len(images) == 1 else "images of each split"
+    number = images.pop() if len(images) == 1 else None
+    most = "images of each split" if number is None else f"at most {short(number)} images of each split"
+    most = "all images of each split" if number == "all" else most
     return f"{most}, the same every time, evaluation mode"

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from vitscope.report import figures as f
-from vitscope.report.panels.training import Curve, curves_over_seeds, draw_curves, epoch_slider, training_panel
 from vitscope.runs import Run
+from vitscope.training.panel import Curve, curves_over_seeds, draw_curves, epoch_slider, training_panel
 
 
 def _table(epochs: int = 3) -> pd.DataFrame:

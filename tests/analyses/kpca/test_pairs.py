@@ -8,16 +8,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitscope.analyses.kpca.statistics import pair_differences, relative_pair_differences, sort_by_size
+from vitscope.analyses.kpca.pairs import pair_differences, relative_pair_differences, sort_by_size
 
 numbers = st.lists(st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6), min_size=2, max_size=12)
 
 
-def brute(values: list[float], relative: bool) -> tuple[float, float]:
+def brute(values: list[float], relative: bool, added: float = 0.0) -> tuple[float, float]:
     """All pairs, one by one."""
     found = []
     for a, b in combinations(values, 2):
-        top = max(abs(a), abs(b)) if relative else 1.0
+        top = max(abs(a), abs(b)) + added if relative else 1.0
         found.append(abs(a - b) / top if top else 0.0)
     mean = math.fsum(found) / len(found)
     return mean, math.sqrt(max(0.0, math.fsum(x * x for x in found) / len(found) - mean * mean))
@@ -41,6 +41,21 @@ def test_mean_relative_differences_by_sorting_are_those_of_all_pairs(values):
     assert mean == pytest.approx(expected[0], rel=1e-9, abs=1e-12)
     assert std == pytest.approx(expected[1], rel=1e-6, abs=1e-6)
     assert -1e-12 <= mean <= 2 + 1e-12
+
+
+@given(numbers, st.sampled_from([1e-9, 0.01, 3.0, 1e9]))
+@settings(deadline=None, max_examples=150)
+def test_something_may_be_added_to_every_denominator(values, added):
+    holes = torch.tensor([[*values, math.nan]], dtype=torch.float64)
+    mean, std = (float(x) for x in relative_pair_differences(holes, torch.tensor([added]).double()))
+    expected = brute(values, relative=True, added=added)
+    assert mean == pytest.approx(expected[0], rel=1e-6, abs=1e-12)
+    assert std == pytest.approx(expected[1], rel=1e-5, abs=1e-6)
+
+
+def test_what_is_infinite_beside_all_numbers_leaves_no_difference():
+    found = relative_pair_differences(torch.tensor([[1.0, 2.0, 3.0]]).double(), torch.tensor([math.inf]).double())
+    assert [float(x) for x in found] == [0, 0]
 
 
 def test_entries_that_are_not_finite_are_left_out():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vitscope.analyses.class_space.clusters import COUNTS, FIELDS, cluster_sums, mean_over_images, ratio
+from vitscope.statistics.clusters import COUNTS, FIELDS, cluster_sums, mean_over_images, ratio
 
 
 def summed(values: torch.Tensor, members: torch.Tensor, kind: str = "number", group: int = 0):
@@ -30,7 +30,7 @@ def test_the_standard_error_is_that_of_resampled_images_and_not_of_tokens():
 
 
 def test_a_share_with_one_token_per_image_has_wilsons_interval():
-    from vitscope.analyses.intervals import wilson
+    from vitscope.statistics.intervals import wilson
 
     values = torch.tensor([1.0] * 30 + [0.0] * 70)[None, :, None]
     mean = summed(values, torch.ones(100, 1, 1, dtype=torch.float64), "share")

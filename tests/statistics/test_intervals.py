@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vitscope.analyses.intervals import newcombe, paired
+from vitscope.statistics.intervals import newcombe, paired
 
 
 def test_newcombes_own_example():

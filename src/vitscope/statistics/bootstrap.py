@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vitscope.analyses.intervals import Z95
-from vitscope.analyses.kpca.nulls import RESAMPLING
+from vitscope.statistics.intervals import Z95
 
 DRAWS = 4000
+RESAMPLING = 3  # a stream of random numbers of its own, beside those that analyses draw from the same seed
 MANY = 5000  # images: from here on the bootstrap of a mean is the normal interval to all digits shown
 
 

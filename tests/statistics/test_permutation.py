@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitscope.analyses.class_space.permutation import (
+from vitscope.statistics.permutation import (
     group_difference,
     holm,
     image_signs,

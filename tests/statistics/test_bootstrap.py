@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitscope.analyses.kpca.bootstrap import mean_over_images
+from vitscope.statistics.bootstrap import mean_over_images
 
 
 def test_the_interval_covers_the_mean_95_times_in_100():

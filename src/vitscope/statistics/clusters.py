@@ -24,7 +24,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vitscope.analyses.intervals import Z95, paired, wilson
+from vitscope.statistics.intervals import Z95, paired, wilson
 
 # What is averaged: any number, one in [0, 1] (r, an area), a share of zeros and ones, a change of the latter two.
 Kind = Literal["number", "fraction", "share", "change"]

@@ -1,1 +1,0 @@
-"""Panels that belong to no single analysis. An analysis brings its panel in its own file."""
