@@ -20,7 +20,8 @@ from vitscope.analyses.control import check_control, shared_twin, start_controls
 from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
 from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
-from vitscope.analyses.share import Share, check_world, share_size
+from vitscope.analyses.share import Share, check_world
+from vitscope.data.dealing import dealt_images
 from vitscope.errors import VitscopeError
 from vitscope.options import check_fields
 from vitscope.processes import Ranks, local_device
@@ -144,7 +145,7 @@ def analyze_one(
     setting = Setting(
         classes=tuple(map(str, data.classes)),
         gallery=choose_gallery(data.labels, options.gallery),
-        images=share_size(len(data), options.batch_size, ranks),
+        images=dealt_images(len(data), options.batch_size, ranks.rank, ranks.world, data.shards),
         folder=out,
         rank=ranks.rank,
         world=ranks.world,

@@ -14,7 +14,6 @@ from vitscope.analyses.rows import RowWriter, rows_folder
 from vitscope.analyses.state import State, load_state, restore_sums, save_state
 from vitscope.errors import RunError
 from vitscope.interrupt import Interrupted, StopRequest, deferred_signals
-from vitscope.processes import Ranks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,12 +131,6 @@ class Share:
                 f"Stopped after {self.state.images:,} of {self.setting.images:,} images. What was measured is saved in "
                 f"{self.run.path}; the same command again goes on from there."
             ) from cause
-
-
-def share_size(images: int, batch_size: int, ranks: Ranks) -> int:
-    """How many images fall to this process: batch b belongs to rank b % world."""
-    starts = range(ranks.rank * batch_size, images, ranks.world * batch_size)
-    return sum(min(batch_size, images - start) for start in starts)
 
 
 def check_world(state_dir: Path, world: int) -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitscope.data.batch import Batch, Item, Skipped
 from vitscope.data.dataset import ImageData
+from vitscope.data.dealing import dealt_batches
 from vitscope.data.images import BadFileError
 from vitscope.data.randomness import derive_seed, permutation, preserved_globals, sample_generator, seed_globals
 from vitscope.data.transforms import ImageTransform, build_transform
@@ -44,9 +45,9 @@ def evaluation_batches(
     _check(batch_size, rank, world, start, workers)
     n = len(data)
     plans = [
-        (number, list(range(first, min(first + batch_size, n))))
-        for number, first in enumerate(range(0, n, batch_size))
-        if number % world == rank and number >= start
+        (number, list(range(number * batch_size, min((number + 1) * batch_size, n))))
+        for number in dealt_batches(n, batch_size, rank, world, data.shards)
+        if number >= start
     ]
     transform = build_transform(preprocess, data.mask_rule)
     reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)

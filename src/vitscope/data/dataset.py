@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from PIL import Image
 from vitscope.data.batch import IGNORED, Batch, Item
 from vitscope.data.fingerprint import fingerprint
 from vitscope.data.folders import FileList
-from vitscope.data.images import BadFileError, from_array, open_image, plain, read_image
+from vitscope.data.images import BadFileError, decode_image, from_array, open_image, plain, read_image
 from vitscope.data.masks import as_mask
 from vitscope.data.source import Source
 from vitscope.errors import DataError
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 class ImageData:
     """Pictures with labels and perhaps masks, in a fixed order. Nothing is read before it is asked for."""
+
+    shards: Sequence[int] = ()  # the first picture of each file that holds many, if they are read one after the other
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class ImageData:
         labels, names = source.labels or [], source.names or []
         self.labels = [labels[i] for i in self._order]
         self.paths = [names[i] for i in self._order]
+        self.shards = _first_of_shards(source.shards, self._order)
         self._fingerprint: str | None = None
 
     @property
@@ -166,7 +171,8 @@ class ImageData:
         """Preprocessed batches in a fixed order.
 
         Batch `b` always holds pictures `b * batch_size` to `(b + 1) * batch_size - 1`. Process `rank` of `world` gets
-        the batches with `b % world == rank`, beginning with `start`. A picture that cannot be read is left out of its
+        the batches with `b % world == rank`, or those of its own shards (`vitscope.data.dealing`), beginning with
+        `start`. A picture that cannot be read is left out of its
         batch and listed in `batch.skipped` (so a batch may be empty); with `strict` it raises DataError.
         `workers` processes read ahead, started by `context` ('fork', 'spawn', ...; None: the platform's habit).
         """
@@ -181,11 +187,21 @@ class ImageData:
         return f"ImageData({self.name} {self.split}: {len(self):,} images, {self.num_classes:,} classes{masks})"
 
 
+def _first_of_shards(shards: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Where the shards begin in the chosen pictures; empty where these go to and fro between them."""
+    if not shards or any(a > b for a, b in pairwise(order)):
+        return []
+    firsts = (bisect.bisect_left(order, first) for first in shards)
+    return [first for first in dict.fromkeys(firsts) if first < len(order)]
+
+
 def _picture(images: Any, position: int, path: str) -> Image.Image:
     try:
         picture = images[position]
         if isinstance(picture, (str, Path)):
             return read_image(picture)
+        if isinstance(picture, bytes):
+            return decode_image(picture, path)
         return plain(picture, path) if isinstance(picture, Image.Image) else from_array(picture, path)
     except DataError:
         raise

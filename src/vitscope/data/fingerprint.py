@@ -41,6 +41,8 @@ def _add(digest: Any, pictures: Indexed, order: Sequence[int]) -> None:
             digest.update(f"{_size(picture)}\n".encode())
         elif isinstance(picture, Image.Image):
             digest.update(f"{picture.mode} {picture.size}\n".encode() + picture.tobytes())
+        elif isinstance(picture, bytes):
+            digest.update(b"%d\n" % len(picture) + picture)
         elif picture is not None:
             a = np.ascontiguousarray(picture)
             digest.update(f"{a.dtype.str} {a.shape}\n".encode() + a.tobytes())

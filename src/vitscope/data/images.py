@@ -12,6 +12,7 @@ What is converted, and how, so that nothing is guessed silently:
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import warnings
@@ -49,13 +50,21 @@ def read_image(path: str | Path) -> Image.Image:
     return plain(open_image(path), path)
 
 
-def open_image(path: str | Path) -> Image.Image:
-    """The picture in a file, completely read, in whatever mode it is stored."""
+def decode_image(content: bytes, path: str | Path) -> Image.Image:
+    """The picture that the bytes of a file hold, as mode 'L' or 'RGB'; `path` names it in errors."""
+    return plain(open_image(path, content), path)
+
+
+def open_image(path: str | Path, content: bytes | None = None) -> Image.Image:
+    """The picture in a file, or in its bytes, completely read, in whatever mode it is stored."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's remarks on EXIF and size; the size is checked here
-            with open(path, "rb") as file:
-                _refuse_odd_files(path, os.fstat(file.fileno()))
+            with open(path, "rb") if content is None else io.BytesIO(content) as file:
+                if content is None:
+                    _refuse_odd_files(path, os.fstat(file.fileno()))
+                elif not content:
+                    raise BadFileError(path, "empty file (0 bytes)")
                 image = Image.open(file, formats=_formats())
                 _refuse_huge(path, image.size)
                 image.load()

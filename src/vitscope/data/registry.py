@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from vitscope.errors import DataError, suggest
 from vitscope.outside import is_address
 from vitscope.registry import DATASETS
 
-_OFFERED = ("split", "root", "download")  # what a dataset function may ask for, by naming a parameter so
+_OFFERED = ("split", "root", "download", "name")  # what a dataset function may ask for, by naming a parameter so
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +27,8 @@ class DatasetEntry:
     function: Callable[..., Any]
     splits: tuple[str, ...] | None  # None: not declared; the function judges
     takes: frozenset[str]
+    needs: tuple[str, str] | None = None  # a package that reads it, and what pip is asked for to have it
+    rest: str = ""  # what was typed after the dataset's own name and a slash
 
     @property
     def has_splits(self) -> bool:
@@ -41,21 +44,33 @@ class DatasetEntry:
             )
         return default
 
+    def check_package(self) -> None:
+        """Raise where the package is missing that reads this dataset."""
+        package, wanted = self.needs or ("", "")
+        if package and importlib.util.find_spec(package) is None:
+            raise DataError(f"Dataset {self.name!r} needs {package}, which is not installed: pip install {wanted}.")
+
     def __call__(self, **offered: Any) -> Any:
+        self.check_package()
+        offered["name"] = self.rest
         return self.function(**{k: v for k, v in offered.items() if k in self.takes})
 
 
-def register_dataset(name: str, *, splits: Sequence[str] | None = None) -> Callable[[F], F]:
+def register_dataset(
+    name: str, *, splits: Sequence[str] | None = None, needs: tuple[str, str] | None = None
+) -> Callable[[F], F]:
     """Function decorator: make a dataset known under `name`.
 
     The function returns `(images, labels)`, `(images, labels, classes)` or a `Source`. It is given what it has
-    parameters for: `split` (normalised: 'train', 'val', 'test'), `root` (a Path or None), `download` (bool). Without
-    a `split` parameter it returns everything, and vitscope makes a split when one is asked for. `splits` names those
-    that exist; a set that declares them is never used as a whole unless somebody asks for split='all'.
+    parameters for: `split` (normalised: 'train', 'val', 'test'), `root` (a Path or None), `download` (bool), `name`
+    (what stands after the slash where 'wds/digits' was asked for, else ''). Without a `split` parameter it returns
+    everything, and vitscope makes a split when one is asked for. `splits` names those that exist; a set that declares
+    them is never used as a whole unless somebody asks for split='all'. `needs`: a package without which it cannot be
+    read, and what to ask pip for.
     """
 
     def register(function: F) -> F:
-        DATASETS.add(name, _entry(DATASETS.normal(name), function, splits))
+        DATASETS.add(name, _entry(DATASETS.normal(name), function, splits, needs))
         return function
 
     return register
@@ -72,8 +87,13 @@ def check_place(name_or_path: str | Path, root: str | Path | None = None) -> Non
     `root`: the folder from which a relative path is meant.
     """
     name = str(name_or_path)
-    if isinstance(name_or_path, str) and (is_address(name) or DATASETS.normal(name) in DATASETS.names()):
-        return
+    if isinstance(name_or_path, str):
+        if is_address(name):
+            return
+        entry = find_dataset(name) if DATASETS.normal(name.partition("/")[0]) in DATASETS.names() else None
+        if entry is not None:
+            entry.check_package()
+            return
     path = Path(root or "").expanduser() / Path(name).expanduser()
     if not os.path.exists(path):  # False, not an error, for a name too long for a file
         known = list_datasets()
@@ -86,12 +106,17 @@ def check_place(name_or_path: str | Path, root: str | Path | None = None) -> Non
 def find_dataset(name: str) -> DatasetEntry | None:
     """The dataset of that name, registered or 'package.module:function', or None if it is neither."""
     found = DATASETS.get(name) if is_address(name) else DATASETS.find(name)
+    head, slash, rest = name.partition("/")
+    if found is None and slash and isinstance(prefix := DATASETS.find(head), DatasetEntry) and "name" in prefix.takes:
+        return replace(prefix, name=f"{prefix.name}/{rest}".rstrip("/"), rest=rest.strip("/"))
     if isinstance(found, DatasetEntry):  # decorated: it may have declared its splits
         return replace(found, name=name) if is_address(name) else found
     return None if found is None else _entry(name, found, None)
 
 
-def _entry(name: str, function: Callable[..., Any], splits: Sequence[str] | None) -> DatasetEntry:
+def _entry(
+    name: str, function: Callable[..., Any], splits: Sequence[str] | None, needs: tuple[str, str] | None = None
+) -> DatasetEntry:
     parameters = inspect.signature(function).parameters.values()
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     unknown = [p for p in required if p not in _OFFERED]
@@ -101,4 +126,4 @@ def _entry(name: str, function: Callable[..., Any], splits: Sequence[str] | None
             "Give other parameters a default."
         )
     takes = frozenset(p.name for p in parameters if p.name in _OFFERED)
-    return DatasetEntry(name, function, tuple(splits) if splits is not None else None, takes)
+    return DatasetEntry(name, function, tuple(splits) if splits is not None else None, takes, needs)

@@ -27,7 +27,9 @@ class Indexed(Protocol):
 class Source:
     """A whole dataset, or one split of it. A function may also return just `(images, labels)` or `(..., classes)`."""
 
-    images: Indexed  # files (str or Path), uint8 arrays (H, W) or (H, W, 3), or PIL images; may be one big array
+    images: (
+        Indexed  # files (str or Path) or their bytes, uint8 arrays (H, W) or (H, W, 3), or PIL images; may be one array
+    )
     labels: Sequence[int] | None = None  # class numbers, -1 where unknown; None: all unknown
     classes: Sequence[str] | None = None  # names by class number; None: the numbers themselves
     masks: Indexed | Callable[[Image.Image], Image.Image] | None = None  # as images, or drawn from the image
@@ -36,6 +38,7 @@ class Source:
     names: Sequence[str] | None = None  # one per picture; None: relative paths, or 'dataset[17]'
     holds: str | None = None  # the split this really is, if not the one asked for; 'all': nothing is split yet
     class_ids: Sequence[str] | None = None  # machine names of the classes, e.g. the folders'
+    shards: Sequence[int] = ()  # number of the first picture of each file that holds many; processes share by file
     content: str | None = None  # stands for the pictures in the fingerprint, for sets too slow to be read for it
     warnings: tuple[str, ...] = field(default=())  # what was left out or is doubtful: an error with `strict`
     notes: tuple[str, ...] = field(default=())  # remarks on data that are as they should be: never an error

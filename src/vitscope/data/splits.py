@@ -14,9 +14,9 @@ _PREFERRED = ("val", "test", "train")  # what is looked at if nobody says
 
 
 def normal_split(name: str) -> str:
-    """'validation' and 'val' are one split; names that are not common pass as they are."""
+    """'validation' and 'val' are one split; a pattern of file names keeps its capitals."""
     lower = name.strip().lower()
-    return _SYNONYMS.get(lower, lower)
+    return _SYNONYMS.get(lower, name.strip() if "." in lower else lower)
 
 
 def choose_split(asked: str | None, available: Sequence[str], where: str) -> str:

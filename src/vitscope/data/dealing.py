@@ -1,0 +1,32 @@
+"""Which process looks at which batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+_UNEVEN = 1.5  # a process with so many times its even share is a reason to cut shards apart
+
+
+def dealt_batches(n: int, batch_size: int, rank: int, world: int, shards: Sequence[int] = ()) -> range:
+    """The numbers of the batches of process `rank`; batch b holds pictures `b * batch_size` and following.
+
+    The processes take turns: batch b belongs to rank b % world. Where pictures lie in shards (`shards`: the number of
+    the first picture of each), each process gets whole shards instead, one after the other, so that it reads its
+    own files from their beginning to their end; a batch belongs to the shard in which it begins. Boundaries
+    of batches are the same in both cases, and every picture is in one batch of one process. Where there are too few
+    shards, or too uneven ones, for a fair share of the work, the processes take turns after all.
+    """
+    total = -(-n // batch_size)
+    turns = range(rank, total, world)
+    if world == 1 or len(shards) < world:
+        return turns
+    begins = [-(-first // batch_size) for first in shards]  # the first batch that begins in each shard
+    cuts = [min(begins, key=lambda b: abs(b - r * total / world)) for r in range(world)] + [total]
+    largest = max(after - before for before, after in pairwise(cuts))
+    return range(cuts[rank], cuts[rank + 1]) if largest < _UNEVEN * total / world else turns
+
+
+def dealt_images(n: int, batch_size: int, rank: int, world: int, shards: Sequence[int] = ()) -> int:
+    """How many pictures fall to process `rank`."""
+    return sum(min(batch_size, n - b * batch_size) for b in dealt_batches(n, batch_size, rank, world, shards))
