@@ -30,7 +30,7 @@ BOUNDS = {
 
 def make_batch(n: int, generator: torch.Generator) -> Batch:
     return Batch(
-        images=torch.randn(n, 3, 224, 224, generator=generator),
+        inputs=torch.randn(n, 3, 224, 224, generator=generator),
         labels=torch.randint(0, 1000, (n,), generator=generator),
         indices=torch.arange(100, 100 + n),  # none is in the gallery but one, as in a run over many images
         paths=[""] * n,

@@ -10,7 +10,7 @@ import pytest
 import timm
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "attention"))
 from attention_oracles import explicit_rpc, explicit_softmax, heads_of
 
 from vitscope.attention import describe_attention

@@ -42,8 +42,7 @@ _FACTS: WeakKeyDictionary[Model, tuple[list[Any], AttentionFacts]] = WeakKeyDict
 
 def attention_facts(model: Model) -> AttentionFacts:
     """Costs a forward pass of one image, once, where an attention is neither timm's nor vitscope's."""
-    blocks: Any = model.module.blocks
-    attentions = [block.get_submodule(block_row(block).attn) for block in blocks]
+    attentions = [block.get_submodule(block_row(block).attn) for block in model.blocks]
     if all(_is_known(attention) for attention in attentions):
         return AttentionFacts()
     code = [(attention, _forward(attention)) for attention in attentions]  # what a patch or a conversion changes

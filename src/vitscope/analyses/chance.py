@@ -9,7 +9,7 @@ from vitscope.report.provenance import QUESTION
 from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.models import Model
 
 LITTLE = 0.05  # of the way from chance to always right: a shuffled order that leaves some classes in place gets there
@@ -26,7 +26,7 @@ def near_chance(right: int, n: int, classes: int) -> bool:
     return n > 0 and wilson(right, n)[1] < chance + LITTLE * (1 - chance)
 
 
-def chance_remark(model: Model, data: ImageData, right: int, n: int) -> str | None:
+def chance_remark(model: Model, data: Data, right: int, n: int) -> str | None:
     """What a reader must know of `right` answers among `n` images of the data as they are; None if all is well.
 
     Nothing is remarked of a head that is known to be new, of classes that the model knows by name, or of a model that

@@ -19,11 +19,11 @@ from vitscope.errors import DataError, RunError
 from vitscope.processes import Ranks
 
 if TYPE_CHECKING:
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.runs import Run
 
 
-def put_together(run: Run, analyses: Sequence[Analysis], data: ImageData, share: Share, ranks: Ranks) -> None:
+def put_together(run: Run, analyses: Sequence[Analysis], data: Data, share: Share, ranks: Ranks) -> None:
     """On rank 0, after all are done: add up the sums, merge the rows, write tables and headline figures."""
     run.check_writable()
     states = [share.state, *(_other_state(run, rank) for rank in range(1, ranks.world))]

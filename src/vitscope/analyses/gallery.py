@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vitscope.models.preprocessing import UNTOUCHED
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ def as_picture(image: Tensor, preprocess: Preprocess) -> Tensor:
 
 
 def save_thumbnails(folder: Path, batch: Batch, gallery: frozenset[int], preprocess: Preprocess) -> None:
-    """Write `<image>.png` for those of a batch that are in the gallery."""
+    """Write `<image>.png` for those of a batch that are in the gallery, where they are pictures."""
     from PIL import Image
+
+    if preprocess == UNTOUCHED:
+        return
 
     for i, number in enumerate(batch.indices.tolist()):
         if number in gallery:

@@ -43,7 +43,7 @@ class OnePass:
         """Forward one batch, update every analysis. `batch.logits` is filled."""
         if len(batch) == 0:  # every image of it was unreadable
             return
-        images = self.model.place(batch.images)
+        inputs = self.model.place(batch.inputs)
 
         def on_block(block: int, points: Cache) -> None:
             for analysis, wanted in zip(self.analyses, self.wanted):
@@ -51,7 +51,7 @@ class OnePass:
                     analysis.update(block, mine, batch)
 
         with torch.no_grad():
-            batch.logits = self.model.stream(images, self.names, on_block)
+            batch.logits = self.model.stream(inputs, self.names, on_block)
             _check_finite(batch)
             if self.control is not None and any(analysis.concerns(batch) for analysis in self.watched):
                 self.control(replace(batch, logits=None, shared={}))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tqdm import tqdm
 
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
     from vitscope.runs import Run
@@ -48,7 +48,7 @@ class Share:
         for analysis in everyone(self.analyses):
             analysis.begin()
 
-    def finish(self, data: ImageData, batch_size: int, workers: int, bar: tqdm) -> None:
+    def finish(self, data: Data, batch_size: int, workers: int, bar: tqdm) -> None:
         """Count what is not yet counted. Stops cleanly, with a saved state, on Ctrl-C and SIGTERM."""
         if self.state.done:
             return

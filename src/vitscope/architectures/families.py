@@ -8,7 +8,9 @@ norm in `summed`. A block that does not work like this is refused here, with its
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -50,12 +52,24 @@ MLPS: dict[str, tuple[str, str]] = {
     "timm.models.vitamin.GeGluMlp": ("act", "w2"),
 }
 
-MODELS: dict[str, str] = {
-    "timm.models.vision_transformer.VisionTransformer": "ViT",
-    "timm.models.deit.VisionTransformerDistilled": "distilled DeiT",
-    "timm.models.eva.Eva": "EVA / RoPE / DINOv3",
-    "timm.models.beit.Beit": "BEiT",
-    "timm.models.vision_transformer_relpos.VisionTransformerRelPos": "ViT with relative positions",
+
+@dataclass(frozen=True)
+class Family:
+    """What a kind of model is called, and where its parts are: dotted names of its modules."""
+
+    title: str
+    embedding: str = "patch_embed"  # its output is hook_embed
+    blocks: str = "blocks"
+    norm: str = "norm"  # its output is ln_final.hook_normalized
+    layout: Callable[[Any], Any] | None = None  # module -> Layout; None: that of a picture's patches
+
+
+MODELS: dict[str, Family] = {
+    "timm.models.vision_transformer.VisionTransformer": Family("ViT"),
+    "timm.models.deit.VisionTransformerDistilled": Family("distilled DeiT"),
+    "timm.models.eva.Eva": Family("EVA / RoPE / DINOv3"),
+    "timm.models.beit.Beit": Family("BEiT"),
+    "timm.models.vision_transformer_relpos.VisionTransformerRelPos": Family("ViT with relative positions"),
 }
 
 REFUSED: dict[str, str] = {
@@ -92,7 +106,11 @@ REFUSED: dict[str, str] = {
 
 def _names(module: nn.Module) -> list[str]:
     """Qualified class names, most derived first, so that users' subclasses of a supported class are found."""
-    return [f"{c.__module__}.{c.__qualname__}" for c in type(module).__mro__]
+    return _names_of(type(module))
+
+
+def _names_of(cls: type) -> list[str]:
+    return [f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__]
 
 
 def _refuse(module: nn.Module, what: str, known: dict[str, str]) -> UnsupportedModelError:
@@ -105,17 +123,38 @@ def _refuse(module: nn.Module, what: str, known: dict[str, str]) -> UnsupportedM
     )
 
 
-def check_model(module: nn.Module) -> str:
-    """The family's readable name, or UnsupportedModelError with the reason."""
+def register_family(
+    module: type[nn.Module], family: Family, blocks: Mapping[type[nn.Module], BlockRow] | None = None
+) -> None:
+    """Let models of a class of one's own open, `open_model(module)`: their row, and rows of blocks that are not timm's.
+
+    A row counts for the class and its subclasses.
+    """
+    MODELS[_names_of(module)[0]] = family
+    BLOCKS.update({_names_of(block)[0]: row for block, row in (blocks or {}).items()})
+
+
+def family_of(module: nn.Module) -> Family:
+    """The row of a model, or UnsupportedModelError with the reason."""
     for name in _names(module):
         if name in REFUSED:
             break
         if name in MODELS:
-            blocks = module.get_submodule("blocks")
-            for block in blocks.children():
-                block_row(block)
             return MODELS[name]
     raise _refuse(module, "Model", {m.rsplit(".", 1)[1]: "" for m in MODELS})
+
+
+def blocks_of(module: nn.Module) -> list[nn.Module]:
+    """The transformer blocks of a model, in their order."""
+    return list(module.get_submodule(family_of(module).blocks).children())
+
+
+def check_model(module: nn.Module) -> str:
+    """The family's readable name, or UnsupportedModelError with the reason."""
+    family = family_of(module)
+    for block in blocks_of(module):
+        block_row(block)
+    return family.title
 
 
 def block_row(block: nn.Module) -> BlockRow:

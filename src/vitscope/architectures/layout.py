@@ -7,13 +7,16 @@ from typing import Any
 
 from torch import nn
 
-from vitscope.architectures.families import block_row
+from vitscope.architectures.families import block_row, family_of
 from vitscope.errors import UnsupportedModelError
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Order of the tokens: class token, distillation token, registers, then image tokens row by row."""
+    """Order of the tokens: class token, distillation token, registers, then image tokens row by row.
+
+    A sequence has one row, and its tokens lie one apart: `Layout.of_sequence`.
+    """
 
     class_tokens: int  # 0, 1, or 2 (class and distillation)
     register_tokens: int
@@ -23,6 +26,12 @@ class Layout:
     heads: int
     head_dim: int
     width: int  # of the residual stream
+    sequence: bool = False  # not a picture: there are no masks, maps or patches
+
+    @classmethod
+    def of_sequence(cls, length: int, *, blocks: int, heads: int, head_dim: int, width: int, prefix: int = 0) -> Layout:
+        """`prefix` class tokens, then `length` tokens."""
+        return cls(prefix, 0, (1, length), (1, 1), blocks, heads, head_dim, width, sequence=True)
 
     @property
     def distillation(self) -> bool:
@@ -43,8 +52,11 @@ class Layout:
     def __str__(self) -> str:
         return (
             f"{self.blocks} blocks x {self.heads} heads of {self.head_dim}, width {self.width}; "
-            f"{self.class_tokens} class + {self.register_tokens} register + {self.grid[0]}x{self.grid[1]} image tokens"
+            f"{self.class_tokens} class + {self.register_tokens} register + {self._content()} tokens"
         )
+
+    def _content(self) -> str:
+        return str(self.grid[1]) if self.sequence else f"{self.grid[0]}x{self.grid[1]} image"
 
 
 def input_size(module: nn.Module) -> tuple[int, int, int]:
@@ -56,7 +68,10 @@ def input_size(module: nn.Module) -> tuple[int, int, int]:
 
 
 def derive_layout(module: Any) -> Layout:
-    """Read the layout off a built timm model that `families.check_model` has accepted."""
+    """Read the layout off a built timm model that `families.check_model` has accepted, or ask its family."""
+    family = family_of(module)
+    if family.layout is not None:
+        return family.layout(module)
     block = module.blocks[0]
     attention = block.get_submodule(block_row(block).attn)
     class_tokens = sum(getattr(module, t, None) is not None for t in ("cls_token", "dist_token"))

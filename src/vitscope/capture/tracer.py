@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vitscope.architectures.families import block_row, mlp_row
+from vitscope.architectures.families import block_row, blocks_of, family_of, mlp_row
 from vitscope.capture.cache import Cache
 from vitscope.capture.points import FIRST_POINT, LAST_POINT, Point, block_of, is_attention_point
 from vitscope.capture.weighted import additive_bias, attention_scores, weighted_attention, weighted_sum
@@ -42,7 +42,7 @@ class Tracer:
     def __init__(
         self, module: nn.Module, wanted: Iterable[str], edits: Mapping[str, Sequence[Edit]], sink: Sink | None = None
     ) -> None:
-        self.module = module
+        self.module, self.blocks = module, blocks_of(module)
         self.wanted = frozenset(wanted)
         self.edits = {name: list(functions) for name, functions in edits.items() if functions}
         self.sink = sink
@@ -63,7 +63,7 @@ class Tracer:
         self._stack = ExitStack()
 
     def _no_points(self) -> Cache:
-        return Cache(self.wanted, len(self.module.blocks))  # type: ignore[arg-type]
+        return Cache(self.wanted, len(self.blocks))
 
     def __enter__(self) -> Tracer:
         with ExitStack() as stack:  # unwinds what is already registered if a later registration fails
@@ -81,13 +81,13 @@ class Tracer:
     # --- hooks on modules ---------------------------------------------------------------------------------------
 
     def _register(self, stack: ExitStack) -> None:
-        module: Any = self.module
+        family = family_of(self.module)
         if self._concerns(FIRST_POINT):
-            self._output(stack, module.patch_embed, FIRST_POINT, hand_over=-1)
-        for i, block in enumerate(module.blocks):
+            self._output(stack, self.module.get_submodule(family.embedding), FIRST_POINT, hand_over=-1)
+        for i, block in enumerate(self.blocks):
             self._register_block(stack, i, block)
         if self._concerns(LAST_POINT):
-            self._output(stack, module.norm, LAST_POINT, hand_over=len(module.blocks))
+            self._output(stack, self.module.get_submodule(family.norm), LAST_POINT, hand_over=len(self.blocks))
 
     def _register_block(self, stack: ExitStack, i: int, block: nn.Module) -> None:
         if not any(block_of(name) == i for name in {*self.wanted, *self.edits}):
@@ -260,7 +260,7 @@ class Tracer:
         self._met.clear()
         self._branch = None
         for name in sorted(missing):
-            owner: nn.Module = self.module.blocks[block]  # type: ignore[index, assignment]
+            owner = self.blocks[block]
             if is_attention_point(name):  # the block goes another way than through its attention module
                 raise UnsupportedModelError(_no_call(block, owner.get_submodule(block_row(owner).attn), 0, 1))
             raise UnsupportedModelError(

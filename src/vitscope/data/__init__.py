@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vitscope.data.batching import train_batches as train_batches
     from vitscope.data.dataset import ImageData as ImageData
     from vitscope.data.loading import load_data as load_data
+    from vitscope.data.protocol import Data as Data
     from vitscope.data.registry import list_datasets as list_datasets
     from vitscope.data.registry import register_dataset as register_dataset
     from vitscope.data.source import Source as Source
@@ -26,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "Batch": "batch",
         "CONTEXT": "batch",
+        "Data": "protocol",
         "IGNORED": "batch",
         "ImageData": "dataset",
         "Item": "batch",

@@ -36,7 +36,7 @@ class Skipped:
 class Batch:
     """A batch after preprocessing. `logits` is filled by the engine after the forward pass."""
 
-    images: Tensor  # (B, C, H, W) normalised float32
+    inputs: Tensor  # what the model is called with: pictures (B, C, H, W), normalised float32, or numbers of tokens
     labels: Tensor  # (B,) int64, -1 where unknown
     indices: Tensor  # (B,) int64, Item.index
     paths: list[str]
@@ -46,6 +46,11 @@ class Batch:
     number: int = 0  # of this batch in the whole, split-independent order
     skipped: list[Skipped] = field(default_factory=list)
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what analyses share while it passes through
+
+    @property
+    def images(self) -> Tensor:
+        """The inputs, where they are pictures."""
+        return self.inputs
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -156,7 +156,7 @@ class _Reader(Dataset[Batch]):
         with_masks = self.masks and self.data.has_masks
         images = torch.stack(tensors) if tensors else torch.empty(0, *shape)
         return Batch(
-            images=self.finish(images, items) if tensors and self.finish is not None else images,
+            inputs=self.finish(images, items) if tensors and self.finish is not None else images,
             labels=torch.tensor([item.label for item in items], dtype=torch.int64),
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
             paths=[item.path for item in items],

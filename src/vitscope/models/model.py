@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import check_model
+from vitscope.architectures.families import blocks_of, check_model
 from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.capture import Cache, Edit, Tracer, resolve
 from vitscope.errors import VitscopeError
@@ -53,10 +53,15 @@ class Model:
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
 
-    def place(self, images: Tensor) -> Tensor:
-        """Images where the weights are, and in their precision."""
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The transformer blocks, in their order."""
+        return blocks_of(self.module)
+
+    def place(self, inputs: Tensor) -> Tensor:
+        """Inputs where the weights are, and in their precision; numbers of tokens stay whole."""
         weights = next(p for p in self.module.parameters() if p.is_floating_point())
-        return images.to(weights.device, weights.dtype, non_blocking=True)
+        return inputs.to(weights.device, weights.dtype if inputs.is_floating_point() else None, non_blocking=True)
 
     def to(self, device: str | torch.device) -> Model:
         try:

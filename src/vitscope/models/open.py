@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import check_model
+from vitscope.architectures.families import check_model, family_of
 from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models import separation
 from vitscope.models.creation import OWN, create, create_pretrained
 from vitscope.models.model import Model
 from vitscope.models.naming import is_trained
-from vitscope.models.preprocessing import Preprocess, disagreement, from_timm
+from vitscope.models.preprocessing import UNTOUCHED, Preprocess, disagreement, from_timm
 from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 from vitscope.options import check_fields
 from vitscope.outside import import_remembered, only_named
@@ -145,6 +145,8 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
         load_into(module, file.state, str(weights))
         _check_arguments(module, file, weights)
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
+    if family_of(module).layout is not None:  # no pictures: what the data give goes in as it is
+        return Model(module, name, UNTOUCHED, source, notes)
     if not configuration:
         notes.append("This module carries no timm pretrained_cfg: ImageNet mean/std are assumed for preprocessing.")
         warnings.warn(notes[-1], stacklevel=3)

@@ -27,6 +27,9 @@ class Preprocess:
         return cls(**values)
 
 
+UNTOUCHED = Preprocess((0, 0, 0), (), (), source="none: inputs go in as the data give them")
+
+
 def from_timm(config: dict[str, Any], input_size: tuple[int, int, int], source: str) -> Preprocess:
     """The recipe in a timm `pretrained_cfg`, for the input size that the built model takes."""
     channels = input_size[0]

@@ -97,7 +97,7 @@ class Pictures:
             row = {index: at for at, index in enumerate(whole.indices.tolist())}
             rows = torch.tensor([row[i] for i in indices if i not in bad], dtype=torch.int64)
         return Batch(
-            images=whole.images[rows],
+            inputs=whole.images[rows],
             labels=whole.labels[rows],
             indices=whole.indices[rows],
             paths=[whole.paths[i] for i in rows.tolist()],
@@ -110,7 +110,7 @@ class Pictures:
             parts = list(self.data.batches(self.preprocess, 256, workers=self.workers))
             skipped: list[Skipped] = [s for part in parts for s in part.skipped]
             self._whole = Batch(
-                images=torch.cat([part.images for part in parts]),  # (N, C, H, W)
+                inputs=torch.cat([part.images for part in parts]),  # (N, C, H, W)
                 labels=torch.cat([part.labels for part in parts]),
                 indices=torch.cat([part.indices for part in parts]),
                 paths=[path for part in parts for path in part.paths],

@@ -39,7 +39,7 @@ def make_batch(model: Model, n: int = 6, seed: int = 1, masks: bool = True, firs
     images = torch.randn(n, *model.preprocess.input_size, generator=generator)
     mask = torch.randint(0, 2, (n, *images.shape[-2:]), generator=generator, dtype=torch.uint8) if masks else None
     return Batch(
-        images=images,
+        inputs=images,
         labels=torch.randint(0, model.num_classes, (n,), generator=generator),
         indices=torch.arange(first, first + n),
         paths=[f"{i}.png" for i in range(n)],

@@ -236,7 +236,7 @@ def test_every_third_image_is_looked_at_wherever_the_batches_are_cut(name, small
     model = small_model(**ROOMY)
     whole = batches([9], size=32)[0]
     chosen = [0, 3, 6]
-    whole.images, whole.labels, whole.indices = (x[chosen] for x in (whole.images, whole.labels, whole.indices))
+    whole.inputs, whole.labels, whole.indices = (x[chosen] for x in (whole.images, whole.labels, whole.indices))
     whole.paths = [whole.paths[i] for i in chosen]
     expected = run(model, [whole], name)
     found = run(model, batches([1, 2, 4, 2], size=32), name, every=3)

@@ -54,7 +54,7 @@ def class_directions(model: Model, final_norm: bool = True, head: Head | None = 
 
 def value_vectors(model: Model, block: int, layer: Layer, scaled: bool = True) -> Tensor:
     """(C, M) float32: what each memory adds to the residual; LayerScale is included if `scaled`."""
-    owner: Any = model.module.blocks[block]  # type: ignore[index]
+    owner: Any = model.blocks[block]
     row = block_row(owner)
     if layer == "attn":
         attention = owner.get_submodule(row.attn)
@@ -83,7 +83,7 @@ def coefficients(model: Model, block: int, layer: Layer, value: Tensor, tokens: 
     """What weighs the value vectors, (B, n, M), from `attn.hook_z` (B, H, N, D) or `mlp.hook_post` (B, N, M)."""
     if layer == "mlp":
         return value[:, tokens]
-    owner: Any = model.module.blocks[block]  # type: ignore[index]
+    owner: Any = model.blocks[block]
     attention = owner.get_submodule(block_row(owner).attn)
     flat = value[:, :, tokens].transpose(1, 2).flatten(2)  # (B, n, H * D)
     norm = getattr(attention, "norm", None)  # scale norm sits between z and the projection

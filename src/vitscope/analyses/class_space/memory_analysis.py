@@ -116,7 +116,7 @@ class Memories(ClassSpaceAnalysis):
 
     @staticmethod
     def _check_gate(model: Model, block: int, values: Tensor) -> None:
-        mlp = model.module.blocks[block].mlp  # type: ignore[index, union-attr]
+        mlp = model.blocks[block].mlp
         first = getattr(mlp, "fc1", None)
         if not isinstance(first, torch.nn.Linear) or first.out_features != values.shape[1]:
             raise VitscopeError(

@@ -36,7 +36,7 @@ def maskable(model: Model) -> bool:
     """Is every block's attention one softmax over the keys, so that masking a key equals leaving the token out?"""
     from vitscope.attention import RPCAttention, ScaledAttention  # their keys and values depend on other tokens
 
-    attentions = [_attention(block) for block in model.module.blocks]  # type: ignore[union-attr]
+    attentions = [_attention(block) for block in model.blocks]
     mixing = any(
         isinstance(a, RPCAttention | ScaledAttention) or getattr(a, "attention_calls", 1) > 1 for a in attentions
     )
@@ -118,7 +118,7 @@ def dropped(model: Model, indices: Tensor) -> Iterator[Model]:
         chosen = indices.to(x.device)[..., None].expand(-1, -1, x.shape[-1])
         return (x.gather(1, chosen), *args[1:])
 
-    first: Any = model.module.blocks[0]  # type: ignore[index]
+    first: Any = model.blocks[0]
     handle = first.register_forward_pre_hook(gather)
     try:
         yield model

@@ -115,7 +115,7 @@ class KpcaAnalysis(Analysis):
         where = (batch.indices % self.every == 0).nonzero().flatten()
         paths = [batch.paths[i] for i in where.tolist()]
         return replace(
-            batch, images=batch.images[:0], labels=batch.labels[where], indices=batch.indices[where], paths=paths
+            batch, inputs=batch.inputs[:0], labels=batch.labels[where], indices=batch.indices[where], paths=paths
         )
 
     def _rows(self, x: Tensor, batch: Batch) -> Tensor:
@@ -207,8 +207,7 @@ class KpcaAnalysis(Analysis):
 def attention_remarks(model: Model) -> list[str]:
     """What a reader must know about this model's q and k."""
     remarks = []
-    blocks: Any = model.module.blocks
-    attentions = [block.get_submodule(block_row(block).attn) for block in blocks]
+    attentions = [block.get_submodule(block_row(block).attn) for block in model.blocks]
     norms = [getattr(a, n, None) for a in attentions for n in ("q_norm", "k_norm")]
     if any(norm is not None and not isinstance(norm, torch.nn.Identity) for norm in norms):
         remarks.append("q and k are taken after their norm")

@@ -75,6 +75,8 @@ class Separation(Analysis):
                 f"({', '.join(missing[:3])}{more}) and do not count."
             )
         self._weights = image_weights(sizes, self.averaging)
+        if model.layout.sequence:  # no pictures: the first layer that can be compared is the embedding
+            return
         size = present * torch.Size(model.preprocess.input_size).numel()
         wanted = size <= MOST_PIXEL_NUMBERS if self.pixels is None else self.pixels
         if wanted:

@@ -1,0 +1,86 @@
+"""Not a line of the engine or of the report knows what goes in: data of whole numbers and an encoder without a grid."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+SCRIPT = Path(__file__).with_name("sequences.py")
+
+
+def run(*words: str, processes: int = 1) -> int:
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *launcher, str(SCRIPT), *words], env=environment, timeout=300).returncode
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("sequences") / "whole"
+    assert run(str(out)) == 0
+    return out
+
+
+def load():
+    spec = importlib.util.spec_from_file_location("sequences", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_points_are_those_of_the_modules_that_the_row_names():
+    sequences = load()
+    model, data = sequences.build(), sequences.Sequences()
+    hooked = {}
+    for name in ("embed", "last", "layers.1"):
+        model.module.get_submodule(name).register_forward_hook(lambda m, i, o, name=name: hooked.setdefault(name, o))
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(data.tokens)
+    assert torch.equal(cache["hook_embed"], hooked["embed"])
+    assert torch.equal(cache["ln_final.hook_normalized"], hooked["last"])
+    assert torch.equal(cache["blocks.1.hook_resid_post"], hooked["layers.1"])
+    assert cache["blocks.2.attn.hook_pattern"].shape == (50, 2, 13, 13)
+    assert torch.equal(logits, model.module(data.tokens))
+    assert str(model.layout) == "3 blocks x 2 heads of 8, width 16; 1 class + 0 register + 12 tokens"
+
+
+def test_figures_are_those_of_the_model_itself(whole):
+    sequences = load()
+    model, data = sequences.build(), sequences.Sequences()
+    with torch.no_grad():
+        right = (model(data.tokens).argmax(1) == torch.tensor(data.labels)).double().mean()
+        _, cache = model.run_with_cache(data.tokens, "blocks.0.attn.hook_pattern")
+    table = pd.read_csv(whole / "tables" / "accuracy.csv").set_index("metric")["value"]
+    assert table["top1"] == pytest.approx(100 * float(right))
+    (pattern,) = cache.values()  # (B, H, N, N)
+    away = np.abs(np.arange(12)[:, None] - np.arange(12))  # tokens lie one apart
+    inside = pattern[:, :, 1:, 1:].double().numpy()
+    expected = ((inside * away).sum((-1, -2)) / inside.sum((-1, -2))).mean(0)
+    rows = pd.read_csv(whole / "tables" / "attention.csv").query("block == 0 and metric == 'distance'")
+    np.testing.assert_allclose(rows.sort_values("head")["mean"], expected, rtol=1e-5)
+    assert "numbers" in (whole / "report.html").read_text()
+    assert not list((whole / "images").glob("*.png"))
+
+
+def test_killed_and_started_again_it_ends_with_the_same_bytes(whole, tmp_path):
+    assert run(str(tmp_path / "run"), "4") != 0
+    assert run(str(tmp_path / "run")) == 0
+    names = sorted(file.name for file in (whole / "tables").iterdir())
+    assert sorted(file.name for file in (tmp_path / "run" / "tables").iterdir()) == names
+    for name in names:
+        assert (tmp_path / "run" / "tables" / name).read_bytes() == (whole / "tables" / name).read_bytes(), name
+
+
+def test_two_processes_count_what_one_counts(whole, tmp_path):
+    assert run(str(tmp_path / "run"), processes=2) == 0
+    for name in ("accuracy", "attention", "separation", "kpca_spectrum"):
+        one, two = (pd.read_csv(folder / "tables" / f"{name}.csv") for folder in (whole, tmp_path / "run"))
+        pd.testing.assert_frame_equal(one, two, rtol=1e-6)
