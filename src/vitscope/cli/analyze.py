@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-import tyro
 
 from vitscope.analyses.request import AnalyzeOptions
-from vitscope.cli.configuration import parse_with_config
-from vitscope.cli.parsing import named
+from vitscope.cli.configuration import FromFile, parse_with_config
 from vitscope.cli.results import show
 
 EXAMPLES = """\
@@ -25,17 +21,8 @@ EXAMPLES = """\
 
 
 @dataclass(frozen=True)
-class Words(AnalyzeOptions):
+class Words(FromFile, AnalyzeOptions):
     __doc__ = AnalyzeOptions.__doc__
-
-    models: Annotated[tyro.conf.Positional[tuple[str, ...]], named("MODEL [MODEL ...]")] = ()
-    """timm names, with or without tag, or folders of `vitscope train`"""
-    only: Annotated[tuple[str, ...] | None, named("A,B")] = None
-    """analyses by name, separated by commas; none: those that run by default"""
-    config: Annotated[str | None, named("FILE")] = None
-    """YAML with the names of these options, or a run's config.yaml; what else is typed here wins"""
-    trust: bool = False
-    """import the code and fetch the weights that only a run folder or --config names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
-from vitscope.cli.parsing import parse
+from vitscope.cli.parsing import named, parse
 from vitscope.errors import VitscopeError
 from vitscope.outside import check_typed, import_remembered, reading
 from vitscope.runs.config import load_yaml
@@ -15,6 +16,16 @@ from vitscope.runs.config import load_yaml
 class Configurable(Protocol):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any: ...
+
+
+@dataclass(frozen=True)
+class FromFile:
+    """What only the command line takes."""
+
+    config: Annotated[str | None, named("FILE")] = None
+    """YAML with the names of these options, or a run's config.yaml; what else is typed here wins"""
+    trust: bool = False
+    """import the code and fetch the weights that only a run folder or --config names; only what you trust"""
 
 
 C = TypeVar("C", bound=Configurable)
