@@ -44,6 +44,8 @@ def analyze(
     *,
     options: AnalyzeOptions | None = None,
     command: str | Sequence[str] | None = None,
+    kind: str = AnalyzeOptions.kind,
+    explicit: bool | None = None,
     **given: Any,
 ) -> Run | list[Run]:
     """Look inside one or more models in one pass over the data.
@@ -54,6 +56,8 @@ def analyze(
     out: the run folder; for several models the folder of their run folders. `report.html` is written there.
     options, given: `AnalyzeOptions`, whole or as keywords (split="val", batch_size=16, save=["*"]); keywords win.
     command: how the user called it, for environment.json.
+    kind: what the run is called; a study that passes its own data through this engine gives its own name.
+    explicit: is an analysis that cannot run here an error? None: if `analyses` are given. Otherwise it is left out.
 
     Called again with the same arguments after a kill it goes on; on a finished run it returns that run at once.
     Raises `Interrupted` (a KeyboardInterrupt) after Ctrl-C, with the state saved.
@@ -62,7 +66,7 @@ def analyze(
     wanted = None if analyses is None else choose_analyses(analyses, request.save)
     if analyses is not None and (request.only is not None or request.set):
         raise VitscopeError("`analyses` are given, and `only` or `set` as well: choose one way to name them.")
-    return call(request, model, data, wanted, command)
+    return call(request, model, data, wanted, command=command, kind=kind, explicit=explicit)
 
 
 def analyze_models(
@@ -73,11 +77,12 @@ def analyze_models(
     *,
     several: bool = False,
     explicit: bool = True,
-    command: str | Sequence[str] | None = None,
+    **how: Any,
 ) -> list[Run]:
     """One run per model, and their report. The next model is opened when the last is done.
 
     several: do the runs lie in folders below `out`? explicit: is an analysis that cannot run here an error?
+    how: `command` and `kind` of the runs.
     """
     check_control(options.control)
     ranks = Ranks.join()
@@ -88,9 +93,7 @@ def analyze_models(
         labels.append(unique_label(model.name, labels))
         chosen = choose_analyses(analyses)
         place = run_folder(folder, labels[-1], data.name, several)
-        runs.append(
-            analyze_one(model, data, chosen, place, options, ranks, labels[-1], explicit=explicit, command=command)
-        )
+        runs.append(analyze_one(model, data, chosen, place, options, ranks, labels[-1], explicit=explicit, **how))
     if options.report:
         page = (folder or Path("runs") / _file_name(data.name)) if several else runs[0].path
         ranks.first_decides(lambda: _draw(runs, page / "report.html"))
@@ -108,6 +111,7 @@ def analyze_one(
     *,
     explicit: bool,
     command: str | Sequence[str] | None,
+    kind: str,
 ) -> Run:
     """One model: start or resume its run, count this process's share, and put the shares together."""
     from vitscope.runs import Run
@@ -133,7 +137,7 @@ def analyze_one(
     def begin() -> bool:
         """Rank 0 alone makes or re-opens the folder -> is there anything left to do?"""
         nonlocal run
-        run = Run.create(out, config, kind=options.kind, overwrite=options.overwrite, command=command, free=PLACES)
+        run = Run.create(out, config, kind=kind, overwrite=options.overwrite, command=command, free=PLACES)
         if run.status == "finished":
             return False
         check_world(run.state_dir, ranks.world)
@@ -145,7 +149,7 @@ def analyze_one(
     try:
         unfinished = ranks.first_decides(begin)
         if run is None:
-            run = Run.create(out, config, kind=options.kind, lock=False)
+            run = Run.create(out, config, kind=kind, lock=False)
         if not unfinished:
             _say(f"{out} is complete: nothing to compute.", options, ranks)
             return run

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from vitscope.errors import VitscopeError, suggest
 from vitscope.options import check_fields
@@ -65,8 +65,6 @@ class ImageOptions:
 @dataclass(frozen=True)
 class EngineOptions:
     """How the pass is made. Only `batch_size` and `seed` can change a result of the model itself."""
-
-    kind: ClassVar[str] = "analyze"  # of the run; a study that passes its own data through the engine has its own
 
     seed: int = 0  # of every choice made at random
     control: Annotated[str | None, Typed("random")] = None

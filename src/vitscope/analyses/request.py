@@ -42,6 +42,7 @@ ANALYZED = {
 class Request(EngineOptions, ImageOptions, ModelOptions):
     """What all requests have in common: models and images are opened, and passed through the engine."""
 
+    kind: ClassVar[str] = "analyze"  # of the run; a study that passes its own data through the engine has its own
     needs_data: ClassVar[bool] = True  # can it do without `data`?
     still_free: ClassVar[Mapping[str, Any]] = {}  # options of images that mean something beside loaded data, and unset
 
@@ -135,16 +136,16 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
     def open(self) -> Sequence[Model]:
         """The models that are meant, each with its weights."""
         self._check_models_given()
-        return [*self.opened(self.models)]
+        return [*self.opened(self.models, self.seed)]
 
-    def opened(self, models: Sequence[Any]) -> Iterator[Model]:
+    def opened(self, models: Sequence[Any], seed: int) -> Iterator[Model]:
         """Models by name, by folder or as a module, one after the other; those that are open are left as they are."""
         from vitscope.models import Model, open_model
         from vitscope.models.preprocess_words import preprocess_in_words
         from vitscope.processes import local_device
 
         self._check_weights(models)
-        settings = {"seed": self.seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
+        settings = {"seed": seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
         for item, file in zip(models, self.weights or (None,) * len(models)):
             if isinstance(item, Model):
                 if names := changed(replace(self, models=(), device="cpu"), ModelOptions):
@@ -180,12 +181,22 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         wanted = self.analyses()  # refuses what cannot be before a model or a picture is opened
         data = data or self.load()
         opened = [self.ready(model) for model in models or self.open()]
-        several = len(opened) > 1
-        return analyze_models(opened, data, wanted, self, several=several, explicit=self.explicit, command=command)
+        how: dict[str, Any] = {
+            "several": len(opened) > 1,
+            "explicit": self.explicit,
+            "command": command,
+            "kind": self.kind,
+        }
+        return analyze_models(opened, data, wanted, self, **how)
 
 
 def call(
-    request: Request, model: Any, data: Any, wanted: Wanted | None = None, command: str | Sequence[str] | None = None
+    request: Request,
+    model: Any,
+    data: Any,
+    wanted: Wanted | None = None,
+    explicit: bool | None = None,
+    **how: Any,
 ) -> Run | list[Run]:
     """A request on models and images that a function was given: opened, or what opens them."""
     from vitscope.analyses.engine import analyze_models
@@ -197,20 +208,15 @@ def call(
     models = request.models if model is None else model if several else [model]
     if not models:
         raise VitscopeError("No model is given.")
-    explicit = request.explicit or wanted is not None
+    several = several or len(models) > 1
+    explicit = request.explicit or wanted is not None if explicit is None else explicit
     wanted = request.analyses() if wanted is None else wanted
     if isinstance(data, str | Path):
         request, data = replace(request, data=str(data)), None
-    several = several or len(models) > 1
-    runs = analyze_models(
-        map(request.ready, request.opened(models)),
-        request.load(data),
-        wanted,
-        request,
-        several=several,
-        explicit=explicit,
-        command=command,
-    )
+    loaded = request.load(data)
+    opened = request.opened(models, request.seed if model is None else 0)  # what is given opens as by `open_model`
+    how = {"several": several, "explicit": explicit, "kind": request.kind, **how}
+    runs = analyze_models(map(request.ready, opened), loaded, wanted, request, **how)
     return runs if several else runs[0]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vitscope.analyses.request import AnalyzeOptions
-from vitscope.cli.configuration import FromFile, parse_with_config
-from vitscope.cli.results import show
+from vitscope.cli.configuration import carry_out, with_file
 
 EXAMPLES = """\
   vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --split val --out runs/tiny
@@ -18,13 +16,8 @@ EXAMPLES = """\
   vitscope analyze --config runs/tiny/config.yaml --batch-size 32 --out runs/tiny-32
   torchrun --nproc_per_node 2 -m vitscope analyze vit_tiny_patch16_224 --data path/to/imagenet --out runs/tiny
 """
-
-
-@dataclass(frozen=True)
-class Words(FromFile, AnalyzeOptions):
-    __doc__ = AnalyzeOptions.__doc__
+Words = with_file(AnalyzeOptions)
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = parse_with_config(Words, "analyze", arguments, EXAMPLES)
-    show(options.run(command=["vitscope", "analyze", *arguments]))
+    carry_out(Words, "analyze", arguments, EXAMPLES)

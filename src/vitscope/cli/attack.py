@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from vitscope.cli.configuration import FromFile, parse_with_config
-from vitscope.cli.results import show
+from vitscope.cli.configuration import carry_out, with_file
 from vitscope.errors import VitscopeError
 from vitscope.robustness.epsilons import UnitError
 from vitscope.robustness.request import AttackOptions
@@ -23,17 +21,12 @@ EXAMPLES = """\
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks fgsm,pgd --protocol published
   torchrun --nproc_per_node 2 -m vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --out runs/attack
 """
-
-
-@dataclass(frozen=True)
-class Words(FromFile, AttackOptions):
-    __doc__ = AttackOptions.__doc__
+Words = with_file(AttackOptions)
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = parse_with_config(Words, "attack", arguments, EXAMPLES)
     try:
-        show(options.run(command=["vitscope", "attack", *arguments]))
+        carry_out(Words, "attack", arguments, EXAMPLES)
     except UnitError as error:
         raise VitscopeError(f"{error} The command is then:\n  {corrected(arguments, error.instead)}") from error
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from vitscope.cli.configuration import FromFile, parse_with_config
-from vitscope.cli.results import show
+from vitscope.cli.configuration import carry_out, with_file
 from vitscope.robustness.evaluation.request import EvaluateOptions
 
 EXAMPLES = """\
@@ -18,13 +16,8 @@ EXAMPLES = """\
   vitscope evaluate runs/softmax runs/rpc --data mnist5k --corrupt noise,fog --severities 1,3,5 --out runs/broken
   torchrun --nproc_per_node 2 -m vitscope evaluate runs/softmax --data mnist5k --corrupt all --out runs/broken
 """
-
-
-@dataclass(frozen=True)
-class Words(FromFile, EvaluateOptions):
-    __doc__ = EvaluateOptions.__doc__
+Words = with_file(EvaluateOptions)
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = parse_with_config(Words, "evaluate", arguments, EXAMPLES)
-    show(options.run(command=["vitscope", "evaluate", *arguments]))
+    carry_out(Words, "evaluate", arguments, EXAMPLES)

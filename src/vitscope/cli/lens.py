@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from vitscope.analyses.class_space.request import LensOptions
-from vitscope.cli.configuration import FromFile, parse_with_config
-from vitscope.cli.results import show
+from vitscope.cli.configuration import carry_out, with_file
 
 EXAMPLES = """\
   vitscope lens vit_tiny_patch16_224 --data path/to/imagenet --split val --control random --out runs/lens
@@ -18,13 +16,8 @@ EXAMPLES = """\
   vitscope lens vit_tiny_patch16_224 --data path/to/ImageNetS919 --split validation --parts relevance \\
       --set relevance.block=3 relevance.attention_head=1 relevance.target=tabby
 """
-
-
-@dataclass(frozen=True)
-class Words(FromFile, LensOptions):
-    __doc__ = LensOptions.__doc__
+Words = with_file(LensOptions)
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = parse_with_config(Words, "lens", arguments, EXAMPLES)
-    show(options.run(command=["vitscope", "lens", *arguments]))
+    carry_out(Words, "lens", arguments, EXAMPLES)

@@ -68,9 +68,14 @@ def as_words(options: type) -> Any:
         if mark := marks.get(option.name):
             wanted = [named(mark.metavar), *([tyro.conf.Positional] if mark.positional else [])]
             typed.append((option.name, Annotated[(mark.kind or kinds[option.name], *wanted)], option))
-    # by the name of the original the parser finds the comments that are its help
+    return alike(options, fields=typed)
+
+
+def alike(options: type, *bases: type, fields: Sequence[tuple[str, Any, Any]] = ()) -> Any:
+    """A dataclass with more to it. By the name of the original the parser finds the comments that are its help."""
     names = {name: getattr(options, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return dataclasses.make_dataclass(options.__name__, typed, bases=(options,), namespace=names, frozen=True)
+    every = (*bases, options)
+    return dataclasses.make_dataclass(options.__name__, fields, bases=every, namespace=names, frozen=True)
 
 
 def in_words(value: Any, mark: Typed | None) -> Any:

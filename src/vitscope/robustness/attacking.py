@@ -46,7 +46,7 @@ def attack(
     if attacks is not None and request.set:
         raise VitscopeError("`attacks` are given, and `set` as well: write {name: options} for the attacks.")
     asked = {name: value for name, value in (("attacks", attacks), ("eps", eps)) if value is not None}
-    return call(request, model, data, [AttackStudy(**{**request.study(), **asked})], command)
+    return call(request, model, data, [AttackStudy(**{**request.study(), **asked})], command=command)
 
 
 def check_labels(data: ImageData) -> None:

@@ -47,8 +47,7 @@ def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None
     from vitscope.robustness.evaluation.shifted import ShiftedData
 
     options = EvaluateOptions.called_with(options, given)
-    asked = options.asked()
-    folders, names, levels, read = asked.folders, asked.corrupt, asked.severities, asked.c_corruptions
+    folders, names, levels, read = options.asked()
     check_installed(names)
     if not folders and not names:
         raise VitscopeError(

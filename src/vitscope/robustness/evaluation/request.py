@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -24,16 +24,6 @@ CONDITIONS = {
 }  # fmt: skip
 EVALUATED = {**ANALYZED, "data": CONDITIONS}
 OodFolders = Annotated[tuple[str, ...] | Mapping[str, Any], Typed("A=DIR,R=DIR,...", kind=tuple[str, ...])]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the models shall be tried on, as it was meant."""
-
-    folders: Mapping[str, Path]  # of published sets
-    corrupt: Sequence[str]
-    severities: Sequence[int]
-    c_corruptions: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -79,12 +69,12 @@ class EvaluateOptions(Request):
             "c_corruptions": data["c_corruptions"] or ("all",),
         }
 
-    def asked(self) -> Asked:
-        """From words; a misspelt one is answered without PyTorch."""
+    def asked(self) -> tuple[dict[str, Path], tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
+        """Folders of sets, corruptions, severities, folders of ImageNet-C; a misspelt word is answered at once."""
         folders = parse_sets(self.ood)
         check_folders(folders)
         corrupt, read = parse_corruptions(self.corrupt), parse_corruptions(self.c_corruptions)
-        return Asked(folders, corrupt, parse_severities(self.severities), read)
+        return folders, corrupt, parse_severities(self.severities), read
 
     def check(self) -> None:
         super().check()
