@@ -191,12 +191,7 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
 
 
 def call(
-    request: Request,
-    model: Any,
-    data: Any,
-    wanted: Wanted | None = None,
-    explicit: bool | None = None,
-    **how: Any,
+    request: Request, model: Any, data: Any, wanted: Wanted | None = None, explicit: bool | None = None, **how: Any
 ) -> Run | list[Run]:
     """A request on models and images that a function was given: opened, or what opens them."""
     from vitscope.analyses.engine import analyze_models
