@@ -80,9 +80,8 @@ def alike(options: type, *bases: type, fields: Sequence[tuple[str, Any, Any]] = 
 
 def in_words(value: Any, mark: Typed | None) -> Any:
     """A value of Python or of a file as it could have been typed."""
-    if mark is None or mark.kind is None:
-        return value
-    return bool(value) if mark.kind is bool else value_words(value) if isinstance(value, Mapping) else value
+    kind = None if mark is None else mark.kind
+    return bool(value) if kind is bool else value_words(value) if kind and isinstance(value, Mapping) else value
 
 
 def model_option_hint(options: type, arguments: Sequence[str]) -> str:

@@ -47,18 +47,15 @@ class LensOptions(AnalysisOptions):
     train: Annotated[str | None, Typed("DATA")] = None  # images to train the probes on
     train_split: Annotated[str | None, Typed("SPLIT")] = None  # their split
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for part in self.parts_named() or ():
-            if part not in NAMES:
-                raise VitscopeError(f"The lens has no part {part!r}.{suggest(part, NAMES)} Known: {', '.join(NAMES)}.")
-
     @classmethod
     def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
         raise VitscopeError("The configuration of a run names analyses: it goes to `vitscope analyze --config`.")
 
     def parts_named(self) -> tuple[str, ...]:
         """Those of one pass, the perturbations, and the probes where they can be trained; or what was asked for."""
+        for part in split_words(self.parts or ()):
+            if part not in NAMES:
+                raise VitscopeError(f"The lens has no part {part!r}.{suggest(part, NAMES)} Known: {', '.join(NAMES)}.")
         if self.parts is not None:
             return tuple(dict.fromkeys(split_words(self.parts)))
         perturbation = ["perturbation"] if self.tokens != "class" else []
