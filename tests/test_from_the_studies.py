@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vitscope.analyses.request import AnalyzeOptions
+from vitscope.analyses.request import Request
 from vitscope.cli import run
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "from-the-studies.md"
@@ -36,12 +36,11 @@ def test_a_printed_command_is_understood_to_the_last_option(command, monkeypatch
     words = words[words.index("vitscope") + 1 :]
 
     def stop(self, *_, **__):
-        if isinstance(self, AnalyzeOptions):
+        if isinstance(self, Request):
             self.analyses()  # names and options of analyses
         raise Reached
 
-    monkeypatch.setattr(AnalyzeOptions, "run", stop)
-    monkeypatch.setattr("vitscope.robustness.request.AttackRequest.run", stop)
+    monkeypatch.setattr(Request, "run", stop)
     monkeypatch.setattr("vitscope.training.train", stop)
     monkeypatch.setattr("vitscope.sweeps.sweep", stop)
     for check in ("data.registry.check_place", "models.naming.check_weights_file", "models.naming.check_model_name"):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from vitscope.analyses import Analysis, create_analysis
-from vitscope.analyses.engine import EngineOptions
+from vitscope.analyses.options import EngineOptions
 from vitscope.analyses.request import AnalyzeOptions
 from vitscope.attention import parse_attention
 from vitscope.errors import VitscopeError

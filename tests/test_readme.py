@@ -58,8 +58,7 @@ def test_the_commands_are_understood(words, monkeypatch):
 
     from vitscope.cli import run
 
-    monkeypatch.setattr("vitscope.analyses.AnalyzeOptions.run", stop)
-    monkeypatch.setattr("vitscope.analyses.AnalyzeOptions.check", stop)  # where an attack begins
+    monkeypatch.setattr("vitscope.analyses.request.Request.run", stop)
     monkeypatch.setattr("vitscope.report.page.draw_report", stop)
     monkeypatch.setattr("vitscope.models.iter_models", stop)
     with pytest.raises(Reached):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vitscope.analyses.request import ANALYZED, AnalyzeOptions, place_of
+from vitscope.analyses.options import with_values
+from vitscope.analyses.request import ANALYZED, AnalyzeOptions, Request, place_of
 from vitscope.errors import RunError, VitscopeError
 from vitscope.outside import import_remembered, only_named, reading
 from vitscope.runs.config import difference
@@ -44,7 +44,7 @@ def _rerun(run: str | Path | Run, out: str | Path | None, overwrite: bool, how: 
 
 
 def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
-    options = dataclasses.replace(_request(old), **changes)
+    options = with_values(_request(old), changes)
     data = options.load()
     _check_same(old, "data", old.config["data"], data.describe())
     models = options.open()
@@ -52,17 +52,18 @@ def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
     return options.run(data, models, command=command)[0]
 
 
-def _request(old: Run) -> AnalyzeOptions:
+def _request(old: Run) -> Request:
     with _of_file(old):
         if old.kind == "evaluate":
-            from vitscope.robustness.evaluation.request import options_of_run
+            from vitscope.robustness.evaluation.request import EVALUATED, EvaluateOptions
 
-            return options_of_run(old.config, _started_in(old))
+            check_saved(old.config, EVALUATED)
+            return EvaluateOptions.from_config(old.config, _started_in(old))
         check_saved(old.config, ANALYZED)
         if list(old.config["analyses"]) == ["attack"]:
-            from vitscope.robustness.request import AttackRequest
+            from vitscope.robustness.request import AttackOptions
 
-            return AttackRequest.from_config(old.config, _started_in(old))
+            return AttackOptions.from_config(old.config, _started_in(old))
         return AnalyzeOptions.from_config(old.config, _started_in(old))
 
 
@@ -98,9 +99,8 @@ def _started_in(run: Run) -> Path | None:
 
 
 def _as_now(run: Run) -> str:
-    """The command without `rerun`; only evaluate does not read a configuration."""
-    kept = str(run.environment.get("command") or "vitscope evaluate")
-    return kept if run.kind == "evaluate" else f"vitscope {run.kind} --config {run.path / 'config.yaml'}"
+    """The command without `rerun`."""
+    return f"vitscope {run.kind} --config {run.path / 'config.yaml'}"
 
 
 def _check_same(run: Run, what: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from vitscope.cli import run
-from vitscope.cli.attack import AttackOptions, as_request, attack_options, corrected
+from vitscope.cli.attack import corrected
 from vitscope.errors import VitscopeError
+from vitscope.robustness.request import AttackOptions
 from vitscope.runs import Run
 
 SMALL = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=2", "num_heads=2", "num_classes=10"]
@@ -13,19 +14,19 @@ MODEL = ["vit_tiny_patch16_224", "--weights", "random", "--model-options", *SMAL
 
 def test_options_reach_the_study():
     options = AttackOptions(models=("m",), attacks=("fgsm,pgd", "noise"), eps=("1/255..2/255",), steps=7, lens=True)
-    request = as_request(options)
-    assert request.only == ("attack",)
-    assert request.set["attack.attacks"] == {"fgsm": {}, "pgd": {}, "noise": {}}
-    assert (request.set["attack.eps"], request.set["attack.steps"], request.set["attack.lens"]) == (
+    study = options.study()
+    assert [analysis.name for analysis in options.analyses()] == ["attack"]
+    assert study["attacks"] == {"fgsm": {}, "pgd": {}, "noise": {}}
+    assert (study["eps"], study["steps"], study["lens"]) == (
         ["1/255..2/255"],
         7,
         True,
     )
-    assert attack_options(("pgd",), {"pgd.restarts": 5}) == {"pgd": {"restarts": 5}}
+    assert AttackOptions(attacks=("pgd",), set={"pgd.restarts": 5}).chosen() == {"pgd": {"restarts": 5}}
     with pytest.raises(VitscopeError, match=r"ATTACK.OPTION=VALUE.*\(fgsm\)"):
-        attack_options(("fgsm",), {"pgd.restarts": 5})
+        AttackOptions(attacks=("fgsm",), set={"pgd.restarts": 5}).chosen()
     with pytest.raises(VitscopeError, match="twice"):
-        attack_options(("fgsm,fgsm",), {})
+        AttackOptions(attacks=("fgsm,fgsm",)).chosen()
 
 
 def test_the_command_writes_tables_and_a_report(tmp_path, capsys):

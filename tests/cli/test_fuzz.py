@@ -118,7 +118,7 @@ def changed_words(draw: Any) -> list[str]:
     """A command that works, with one or two options set to something odd."""
     command = draw(st.sampled_from(list(BASE)))
     module = importlib.import_module(f"vitscope.cli.{command}")
-    classes = {"attack": "AttackOptions", "lens": "LensOptions", "cost": "CostOptions", "models": "ModelsOptions"}
+    classes = {"cost": "CostOptions", "models": "ModelsOptions"}
     fields = dataclasses.fields(getattr(module, classes.get(command, "Words")))
     names = [f.name for f in fields if f.name not in ("models", "model", "filter", "out")]
     words = list(BASE[command]) if command != "models" else [*BASE[command], draw(st.sampled_from(ODD))]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from vitscope.analyses.class_space.request import LensOptions
 from vitscope.cli import run
-from vitscope.cli.lens import LensOptions, as_request
 from vitscope.errors import VitscopeError
 
 SMALL = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=2", "num_heads=2", "num_classes=10"]
@@ -11,7 +11,7 @@ SMALL = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=2"
 
 def test_options_reach_every_part_and_set_wins():
     options = LensOptions(models=("m",), control="random", variant="code", train="d", set={"probes.alphas": [5.0]})
-    request = as_request(options)
+    request = options.as_request()
     assert request.only == (
         "accuracy",
         "class_space.identifiability",
@@ -25,13 +25,13 @@ def test_options_reach_every_part_and_set_wins():
         assert request.set[f"{name}.control"] == "random"
         assert request.set[f"{name}.variant"] == "code"
     assert request.set["probes.alphas"] == [5.0]
-    assert as_request(LensOptions(models=("m",), parts=("relevance,lens",))).only == (
+    assert LensOptions(models=("m",), parts=("relevance,lens",)).as_request().only == (
         "accuracy",
         "relevance",
         "class_space.lens",
     )
     with pytest.raises(VitscopeError, match="Did you mean memories"):
-        as_request(LensOptions(models=("m",), parts=("memorys",)))
+        LensOptions(models=("m",), parts=("memorys",)).as_request()
 
 
 def test_the_command_writes_a_report_with_the_masks_of_the_digits(tmp_path, capsys):

@@ -10,8 +10,7 @@ import hashlib
 import logging
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +18,13 @@ from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.control import check_control, shared_twin, start_controls
 from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import choose_gallery
+from vitscope.analyses.options import EngineOptions
+from vitscope.analyses.request import AnalyzeOptions, call
 from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
 from vitscope.analyses.share import Share, check_world
 from vitscope.data.dealing import dealt_images
 from vitscope.errors import VitscopeError
-from vitscope.options import check_fields
-from vitscope.processes import Ranks, local_device
+from vitscope.processes import Ranks
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,96 +34,71 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 logger = logging.getLogger("vitscope")
-KIND = "analyze"
 PLACES = ("model.path", "model.run_path")  # a resumed run may find the same weights (by their hash) elsewhere
 
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """How the pass is made. Only `batch_size` and `seed` can change a result, in the last digits."""
-
-    batch_size: int = 64  # images per forward pass; a resumed run keeps it
-    seed: int = 0  # of whatever an analysis draws at random
-    workers: int = 0  # processes that read images; 0: this one does
-    gallery: int = 8  # images shown in the report with their maps
-    save_every: float = 60.0  # seconds between two saved states: what a kill can cost
-    overwrite: bool = False  # replace a run of another configuration
-    progress: bool = True  # a bar on stderr, in the first process only
-    command: str | Sequence[str] | None = None  # how the user called it, for environment.json
-    control: str | None = None  # 'random': every analysis looks at the same architecture with random weights, too
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        check_control(self.control)
-        for name, least in (("batch_size", 1), ("workers", 0), ("gallery", 0), ("save_every", 0)):
-            if getattr(self, name) < least:
-                raise VitscopeError(f"{name} must be at least {least}, not {getattr(self, name)}.")
-
-
 def analyze(
-    model: Model | str | Path | nn.Module | Sequence[Any],
-    data: ImageData | str | Path,
+    model: Model | str | Path | nn.Module | Sequence[Any] | None = None,
+    data: ImageData | str | Path | None = None,
     analyses: Wanted | None = None,
     out: str | Path | None = None,
     *,
-    split: str | None = None,
-    images: int | None = None,
-    every: int = 1,
-    weights: str | Path | None = None,
-    device: str = "cpu",
-    strict: bool = False,
-    save: Sequence[str] = (),
-    report: bool = True,
-    batch_size: int = 64,
-    seed: int = 0,
-    workers: int = 0,
-    gallery: int = 8,
-    save_every: float = 60.0,
-    overwrite: bool = False,
-    progress: bool = True,
+    options: AnalyzeOptions | None = None,
     command: str | Sequence[str] | None = None,
-    control: str | None = None,
-    kind: str = KIND,
+    kind: str = AnalyzeOptions.kind,
     explicit: bool | None = None,
+    **given: Any,
 ) -> Run | list[Run]:
     """Look inside one or more models in one pass over the data.
 
     model: an opened Model, anything that `open_model` takes, or a list of these (the result is then a list of runs).
-    data: from `load_data`, or its first argument; `split`, `images`, `every`, `seed`, `strict` are then passed on.
+    data: from `load_data`, or its first argument.
     analyses: names, Analysis objects, or {name: options}; None takes all that run by default.
     out: the run folder; for several models the folder of their run folders. `report.html` is written there.
-    control: 'random' shows every analysis the same architecture with random weights, too, in the same pass.
-    save: points (globs) whose activations are written to disk, see `vitscope.analyses.save`.
+    options, given: `AnalyzeOptions`, whole or as keywords (split="val", batch_size=16, save=["*"]); keywords win.
+    command: how the user called it, for environment.json.
     kind: what the run is called; a study that passes its own data through this engine gives its own name.
     explicit: is an analysis that cannot run here an error? None: if `analyses` are given. Otherwise it is left out.
 
     Called again with the same arguments after a kill it goes on; on a finished run it returns that run at once.
     Raises `Interrupted` (a KeyboardInterrupt) after Ctrl-C, with the state saved.
     """
-    options = EngineOptions(batch_size, seed, workers, gallery, save_every, overwrite, progress, command, control)
-    several = isinstance(model, Sequence) and not isinstance(model, str)
-    models = list(model) if several else [model]  # type: ignore[arg-type]
-    if not models:
-        raise VitscopeError("No model is given.")
-    if several and len(models) > 1 and weights is not None:
-        raise VitscopeError("`weights` belong to one model. Open each model with its own: open_model(name, weights).")
+    request = AnalyzeOptions.called_with(options, given, out)
+    wanted = None if analyses is None else choose_analyses(analyses, request.save)
+    if analyses is not None and (request.only is not None or request.set):
+        raise VitscopeError("`analyses` are given, and `only` or `set` as well: choose one way to name them.")
+    return call(request, model, data, wanted, command=command, kind=kind, explicit=explicit)
+
+
+def analyze_models(
+    models: Iterable[Model],
+    data: ImageData,
+    analyses: Wanted | None,
+    options: EngineOptions,
+    *,
+    several: bool = False,
+    explicit: bool = True,
+    **how: Any,
+) -> list[Run]:
+    """One run per model, and their report. The next model is opened when the last is done.
+
+    several: do the runs lie in folders below `out`? explicit: is an analysis that cannot run here an error?
+    how: `command` and `kind` of the runs.
+    """
+    check_control(options.control)
     ranks = Ranks.join()
-    data = open_data(data, split, images, every, seed, strict)
     labels: list[str] = []
     runs = []
-    folder = Path(out) if out is not None else None
-    for item in models:
-        opened = _open(item, weights, device)
-        labels.append(unique_label(opened.name, labels))
-        chosen = choose_analyses(analyses, save)
+    folder = Path(options.out) if options.out is not None else None
+    for model in models:
+        labels.append(unique_label(model.name, labels))
+        chosen = choose_analyses(analyses)
         place = run_folder(folder, labels[-1], data.name, several)
-        named = analyses is not None if explicit is None else explicit
-        run = analyze_one(opened, data, chosen, place, options, ranks, label=labels[-1], explicit=named, kind=kind)
-        runs.append(run)
-    if report:
+        runs.append(analyze_one(model, data, chosen, place, options, ranks, labels[-1], explicit=explicit, **how))
+    if options.report:
         page = (folder or Path("runs") / _file_name(data.name)) if several else runs[0].path
         ranks.first_decides(lambda: _draw(runs, page / "report.html"))
-    return runs if several else runs[0]
+    return runs
 
 
 def analyze_one(
@@ -133,10 +108,11 @@ def analyze_one(
     out: Path,
     options: EngineOptions,
     ranks: Ranks,
-    *,
     label: str,
-    explicit: bool = True,
-    kind: str = KIND,
+    *,
+    explicit: bool,
+    command: str | Sequence[str] | None,
+    kind: str,
 ) -> Run:
     """One model: start or resume its run, count this process's share, and put the shares together."""
     from vitscope.runs import Run
@@ -162,7 +138,7 @@ def analyze_one(
     def begin() -> bool:
         """Rank 0 alone makes or re-opens the folder -> is there anything left to do?"""
         nonlocal run
-        run = Run.create(out, config, kind=kind, overwrite=options.overwrite, command=options.command, free=PLACES)
+        run = Run.create(out, config, kind=kind, overwrite=options.overwrite, command=command, free=PLACES)
         if run.status == "finished":
             return False
         check_world(run.state_dir, ranks.world)
@@ -256,31 +232,6 @@ def _draw(runs: list[Run], page: Path) -> None:
     from vitscope.report import build_report
 
     build_report(runs, page)
-
-
-def _open(item: Any, weights: str | Path | None, device: str) -> Model:
-    from vitscope.models import Model, open_model
-
-    if isinstance(item, Model):
-        if weights is not None:
-            raise VitscopeError(f"{item.name} is already open; `weights` go to open_model.")
-        return item
-    return open_model(item, weights, device=local_device(device))
-
-
-def open_data(
-    data: ImageData | str | Path, split: str | None, images: int | None, every: int, seed: int, strict: bool
-) -> ImageData:
-    """Data that are named are loaded; of data that are loaded nothing can be chosen any more."""
-    from vitscope.data import load_data
-
-    if isinstance(data, str | Path):
-        return load_data(data, split, images=images, every=every, seed=seed, strict=strict)
-    if split is not None or images is not None or every != 1 or strict:
-        raise VitscopeError(
-            "The data are already loaded: give `split`, `images`, `every` and `strict` to load_data instead."
-        )
-    return data
 
 
 def run_folder(out: Path | None, label: str, data: str, several: bool) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from vitscope.errors import VitscopeError, suggest
-from vitscope.options import check_fields
+from vitscope.analyses.options import CommaWords, EngineOptions, ImageOptions, ModelOptions, changed, with_values
+from vitscope.errors import VitscopeError
 from vitscope.runs.shape import check_saved
 
 if TYPE_CHECKING:
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from vitscope.data import ImageData
     from vitscope.models import Model
     from vitscope.runs.run import Run
+
+R = TypeVar("R", bound="Request")
 
 # the configuration of a run, as the engine saves it
 IMAGES = {
@@ -38,84 +39,43 @@ ANALYZED = {
 
 
 @dataclass(frozen=True)
-class AnalyzeOptions:
-    """Look inside one or more models in one pass over the data; write tables and a report.
-
-    Stopped or killed, the same command goes on where it was. Several models give one report.
-    """
+class Request(EngineOptions, ImageOptions, ModelOptions):
+    """What all requests have in common: models and images are opened, and passed through the engine."""
 
     kind: ClassVar[str] = "analyze"  # of the run; a study that passes its own data through the engine has its own
     needs_data: ClassVar[bool] = True  # can it do without `data`?
-
-    models: tuple[str, ...] = ()  # timm names, with or without tag, or folders of `vitscope train`
-    weights: tuple[str, ...] = ()  # one per model: a .safetensors or .pth file, or 'random'; nothing given: timm's own
-    use_ema: bool = True  # averaged weights, where a file has plain ones, too; a run says which were taken
-    model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model, e.g. img_size=384
-    attention: str | None = None  # convert to another attention first, e.g. 'rpc:layers=0,iterations=4'
-    preprocess: str | None = (
-        None  # not the model's own: a study's (reproduction), or squash,mean=0.5; see docs/models.md
-    )
-    device: str = "cpu"  # cpu, cuda (under torchrun: one GPU per process), cuda:1, mps
-
-    data: str = ""  # a data set's name, a folder, or package.module:function
-    split: str | None = None  # train, val, test or a folder's name; none: the held-out part
-    root: str | None = None  # the folder where a named data set lies
-    images: int | None = None  # this many, seeded and spread over the classes; none: all
-    per_class: int | None = None  # this many of each class
-    list: str | None = None  # a CSV file that names the images
-    every: int = 1  # the images 0, every, 2 every, ... only
-    share: float = 1.0  # of the images
-    seed: int = 0  # of every choice made at random
-    download: bool = False  # fetch a named data set that is not there
-    strict: bool = False  # stop at unreadable images and doubtful data instead of leaving them out and listing them
-    masks: bool = True  # read masks where the data has them
-    mask_decoding: str | None = None  # how masks are stored, if not as 0, 1 and 255: nonzero, half or alpha
-    mask_rule: str = "centre"  # the pixel of a mask that speaks for a patch: centre, or corner as in a published study
-
-    only: tuple[str, ...] | None = None  # analyses by name, separated by commas; none: those that run by default
-    set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
-    control: str | None = None  # random: every analysis also looks at the same architecture with random weights
-    save: tuple[str, ...] = ()  # points whose activations are written to disk, e.g. 'blocks.*.hook_resid_post'
-
-    out: str | None = None  # the run folder; for several models the folder of their folders; none: below runs/
-    batch_size: int = 64  # images per forward pass
-    workers: int = 0  # processes that read images; 0: this one does
-    gallery: int = 8  # images that the report shows with their maps
-    save_every: float = 60.0  # seconds between two saved states: what a kill can cost
-    report: bool = True  # write report.html
-    progress: bool = True  # show a progress bar
-    overwrite: bool = False  # replace a run of another configuration
+    still_free: ClassVar[Mapping[str, Any]] = {}  # options of images that mean something beside loaded data, and unset
 
     def __post_init__(self) -> None:
-        if isinstance(self.only, str):
-            object.__setattr__(self, "only", (self.only,))
-        check_fields(self)
-        if self.only is not None:
-            names = tuple(name.strip() for word in self.only for name in word.split(",") if name.strip())
-            object.__setattr__(self, "only", names)
-        if self.weights and len(self.weights) != len(self.models):
-            raise VitscopeError(
-                f"{len(self.weights)} weights for {len(self.models)} models: give one per model, in the same order, "
-                "or none ('random' stands for random weights)."
-            )
+        if isinstance(self.weights, str | Path):
+            object.__setattr__(self, "weights", (str(self.weights),))
+        super().__post_init__()
+        if self.models:
+            self._check_weights(self.models)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], directory: Path | None = None) -> AnalyzeOptions:
+    def from_config(cls: type[R], config: Mapping[str, Any], directory: Path | None = None) -> R:
         """From a run's config.yaml, or from a file that uses the names of these options.
 
         Relative paths of a run are meant from `directory`, where it was started.
         """
         resolved = isinstance(config.get("data"), Mapping)
-        values = _of_run(config, directory) if resolved else dict(config)
-        known = [f.name for f in dataclasses.fields(cls)]
-        for name in values:
-            if name not in known:
-                raise VitscopeError(f"There is no option {name!r}.{suggest(name, known)} Known: {', '.join(known)}.")
-        return cls(**values)
+        return with_values(cls(), cls._of_run(config, directory) if resolved else config)
+
+    @classmethod
+    def called_with(cls: type[R], options: R | None, given: Mapping[str, Any], out: str | Path | None = None) -> R:
+        """What a function was given: an options object, keywords, or both."""
+        if options is not None and not isinstance(options, cls):
+            raise VitscopeError(f"options: expected {cls.__name__}(...), not {options!r}.")
+        return with_values(options or cls(), given if out is None else {**given, "out": out})
+
+    @classmethod
+    def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+        """The options that lead to the configuration of a run."""
+        return options_of_run(config, directory)
 
     def check(self) -> None:
         """Refuse misspelt names and paths at once, without PyTorch: all that comes later takes seconds or fetches."""
-        from vitscope.analyses.naming import check_names
         from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.masks import check_rule
@@ -123,8 +83,6 @@ class AnalyzeOptions:
         from vitscope.models.naming import check_model_name, check_weights_file
         from vitscope.models.preprocess_words import check_words
 
-        saving = ("save",) if self.save else ()
-        check_names(None if self.only is None else (*self.only, *saving), self.set)
         check_attentions(self.attention)
         if self.preprocess is not None:
             check_words(self.preprocess)
@@ -134,9 +92,8 @@ class AnalyzeOptions:
         if self.needs_data:
             self._check_data_given()
         self._check_models_given()
-        for place, root in ((self.data, self.root), (self.set.get("probes.train"), None)):
-            if place:
-                check_place(place, root)
+        if self.data:
+            check_place(self.data, self.root)
         for file in self.weights:
             if file != "random":
                 check_weights_file(file)
@@ -156,92 +113,173 @@ class AnalyzeOptions:
         if not self.models:
             raise VitscopeError("No model is given: name one, such as vit_tiny_patch16_224 (`vitscope models`).")
 
-    def load(self) -> ImageData:
-        """The images that are meant."""
+    def _check_weights(self, models: Sequence[Any]) -> None:
+        if self.weights and len(self.weights) != len(models):
+            raise VitscopeError(
+                f"{len(self.weights)} weights for {len(models)} models: give one per model, in the same order, "
+                "or none ('random' stands for random weights)."
+            )
+
+    def load(self, data: ImageData | None = None) -> ImageData:
+        """The images that are meant. Of those that are loaded nothing can be chosen any more."""
+        if data is not None:
+            if names := changed(replace(self, **self.still_free), ImageOptions):
+                raise VitscopeError(f"The data are already loaded: give {names} to load_data instead.")
+            return data
         from vitscope.data import load_data
 
         self._check_data_given()
-        return load_data(
-            self.data,
-            self.split,
-            root=self.root,
-            images=self.images,
-            per_class=self.per_class,
-            list_file=self.list,
-            every=self.every,
-            share=self.share,
-            seed=self.seed,
-            strict=self.strict,
-            masks=None if self.masks else False,
-            mask_decoding=self.mask_decoding,
-            mask_rule=self.mask_rule,
-            download=self.download,
-        )
+        values = {f.name: getattr(self, f.name) for f in fields(ImageOptions)}
+        named = {"list_file": values.pop("list"), "masks": None if values.pop("masks") else False}
+        return load_data(values.pop("data"), seed=self.seed, **named, **values)
 
     def open(self) -> Sequence[Model]:
         """The models that are meant, each with its weights."""
-        from vitscope.models import open_model
+        self._check_models_given()
+        return [*self.opened(self.models, self.seed)]
+
+    def opened(self, models: Sequence[Any], seed: int) -> Iterator[Model]:
+        """Models by name, by folder or as a module, one after the other; those that are open are left as they are."""
+        from vitscope.models import Model, open_model
         from vitscope.models.preprocess_words import preprocess_in_words
         from vitscope.processes import local_device
 
-        self._check_models_given()
-        weights = self.weights or (None,) * len(self.models)
-        settings = {"seed": self.seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
-        models = [
-            open_model(name, file, device=local_device(self.device), **settings)
-            for name, file in zip(self.models, weights)
-        ]
-        if self.preprocess is not None:
-            for model in models:
+        self._check_weights(models)
+        settings = {"seed": seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
+        for item, file in zip(models, self.weights or (None,) * len(models)):
+            if isinstance(item, Model):
+                if names := changed(replace(self, models=(), device="cpu"), ModelOptions):
+                    raise VitscopeError(f"{item.name} is already open: give {names} to open_model instead.")
+                yield item
+                continue
+            model = open_model(item, file, device=local_device(self.device), **settings)
+            if self.preprocess is not None:
                 model.preprocess = preprocess_in_words(model.preprocess, self.preprocess)
-        return models
+            yield model
+
+    def analyses(self) -> Wanted | None:
+        """What the engine is to run; None for the default analyses with their default options."""
+        raise NotImplementedError
+
+    @property
+    def explicit(self) -> bool:
+        """Were the analyses named? One that cannot run is then an error."""
+        return True
+
+    def ready(self, model: Model) -> Model:
+        """The model as it goes into the engine."""
+        return model
+
+    def run(
+        self, data: ImageData | None = None, models: Sequence[Model] = (), command: Sequence[str] | None = None
+    ) -> Sequence[Run]:
+        """Carry it out: the one call behind a command. `data` and `models` where they are open already."""
+        if data is None or not models:
+            self.check()
+        from vitscope.analyses.engine import analyze_models
+
+        wanted = self.analyses()  # refuses what cannot be before a model or a picture is opened
+        data = data or self.load()
+        opened = [self.ready(model) for model in models or self.open()]
+        how: dict[str, Any] = {
+            "several": len(opened) > 1,
+            "explicit": self.explicit,
+            "command": command,
+            "kind": self.kind,
+        }
+        return analyze_models(opened, data, wanted, self, **how)
+
+
+def call(
+    request: Request, model: Any, data: Any, wanted: Wanted | None = None, explicit: bool | None = None, **how: Any
+) -> Run | list[Run]:
+    """A request on models and images that a function was given: opened, or what opens them."""
+    from vitscope.analyses.engine import analyze_models
+
+    for name, given, option in (("model", model, request.models), ("data", data, request.data)):
+        if given is not None and option:
+            raise VitscopeError(f"The {name} is given twice: as an argument, and in the options as {option!r}.")
+    several = isinstance(model, Sequence) and not isinstance(model, str)
+    models = request.models if model is None else model if several else [model]
+    if not models:
+        raise VitscopeError("No model is given.")
+    several = several or len(models) > 1
+    explicit = request.explicit or wanted is not None if explicit is None else explicit
+    wanted = request.analyses() if wanted is None else wanted
+    if isinstance(data, str | Path):
+        request, data = replace(request, data=str(data)), None
+    loaded = request.load(data)
+    opened = request.opened(models, request.seed if model is None else 0)  # what is given opens as by `open_model`
+    how = {"several": several, "explicit": explicit, "kind": request.kind, **how}
+    runs = analyze_models(map(request.ready, opened), loaded, wanted, request, **how)
+    return runs if several else runs[0]
+
+
+@dataclass(frozen=True)
+class AnalysisOptions(Request):
+    """What requests for analyses of any choice have in common."""
+
+    set: Mapping[str, Any] = field(default_factory=dict)  # options of analyses, e.g. save.dtype=float16
+    save: tuple[str, ...] = ()  # points whose activations are written to disk, e.g. 'blocks.*.hook_resid_post'
+
+
+@dataclass(frozen=True)
+class AnalyzeOptions(AnalysisOptions):
+    """Look inside one or more models in one pass over the data; write tables and a report.
+
+    Stopped or killed, the same command goes on where it was. Several models give one report.
+    """
+
+    only: CommaWords | None = None  # analyses by name, separated by commas; none: those that run by default
+
+    def __post_init__(self) -> None:
+        if isinstance(self.only, str):
+            object.__setattr__(self, "only", (self.only,))
+        super().__post_init__()
+        if self.only is not None:
+            object.__setattr__(self, "only", split_words(self.only))
+
+    @classmethod
+    def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+        values = options_of_run(config, directory)
+        named = config["analyses"].items()
+        given = {f"{name}.{key}": value for name, options in named for key, value in (options or {}).items()}
+        return {**values, "only": [name for name, _ in named], "set": given}
+
+    def check(self) -> None:
+        from vitscope.analyses.naming import check_names
+        from vitscope.data.registry import check_place
+
+        saving = ("save",) if self.save else ()
+        check_names(None if self.only is None else (*self.only, *saving), self.set)
+        if place := self.set.get("probes.train"):
+            check_place(place, None)
+        super().check()
+
+    @property
+    def explicit(self) -> bool:
+        return self.only is not None
 
     def analyses(self) -> Wanted | None:
         """{name: options}, or None for the default analyses with their default options."""
         from vitscope.analyses.naming import with_options
         from vitscope.analyses.selection import choose_analyses
 
-        if not self.set:
+        if not self.set and not self.save:
             return None if self.only is None else {name: {} for name in self.only}
         chosen = with_options([a.name for a in choose_analyses(self.only, self.save)], self.set)
         if self.save:
             chosen["save"]["points"] = [*self.save]
         return chosen
 
-    def run(
-        self, data: ImageData | None = None, models: Sequence[Model] = (), command: Sequence[str] | None = None
-    ) -> Sequence[Run]:
-        """Carry it out: the one call behind `vitscope analyze`. `data` and `models` where they are open already."""
-        if data is None or not models:
-            self.check()
-        from vitscope.analyses import analyze
 
-        data = data or self.load()
-        opened = list(models) or self.open()
-        runs = analyze(
-            opened if len(opened) > 1 else opened[0],
-            data,
-            self.analyses(),
-            self.out,
-            save=() if self.set else self.save,  # `analyses` has them, with their options
-            report=self.report,
-            batch_size=self.batch_size,
-            seed=self.seed,
-            workers=self.workers,
-            gallery=self.gallery,
-            save_every=self.save_every,
-            overwrite=self.overwrite,
-            progress=self.progress,
-            command=command,
-            control=self.control,
-            kind=self.kind,
-            explicit=self.only is not None,
-        )
-        return runs if isinstance(runs, list) else [runs]
+def split_words(words: Sequence[str]) -> tuple[str, ...]:
+    """('accuracy,attention', 'save') -> ('accuracy', 'attention', 'save')"""
+    return tuple(name.strip() for word in words for name in word.split(",") if name.strip())
 
 
-def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
-    """The options that lead to the configuration of a run."""
+def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+    """The options of models, images and engine that lead to the configuration of a run."""
     check_saved(config, ANALYZED)
     if config.get("edits"):
         raise VitscopeError(
@@ -251,7 +289,6 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
     from vitscope.models.preprocess_words import words_of
 
     model, data = config["model"], config["data"]
-    analyses = config["analyses"]
     weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
     return {
         "models": [model.get("run_path") or model["name"]],
@@ -272,8 +309,6 @@ def _of_run(config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]
         "mask_decoding": data.get("mask_decoding"),
         "mask_rule": data.get("mask_rule", "centre"),
         "seed": config["seed"],
-        "only": list(analyses),
-        "set": {f"{name}.{key}": value for name, options in analyses.items() for key, value in (options or {}).items()},
         "batch_size": config["batch_size"],
         "gallery": config["gallery"],
         "control": config.get("control"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
-from vitscope.cli.parsing import parse
+from vitscope.analyses.request import Request
+from vitscope.cli.parsing import alike, named, parse
+from vitscope.cli.results import show
 from vitscope.errors import VitscopeError
 from vitscope.outside import check_typed, import_remembered, reading
 from vitscope.runs.config import load_yaml
@@ -17,8 +20,29 @@ class Configurable(Protocol):
     def from_config(cls, config: Mapping[str, Any]) -> Any: ...
 
 
+@dataclass(frozen=True)
+class FromFile:
+    """What only the command line takes."""
+
+    config: Annotated[str | None, named("FILE")] = None
+    """YAML with the names of these options, or a run's config.yaml; what else is typed here wins"""
+    trust: bool = False
+    """import the code and fetch the weights that only a run folder or --config names; only what you trust"""
+
+
+R = TypeVar("R", bound=Request)
 C = TypeVar("C", bound=Configurable)
 Recipes = Callable[[str], Mapping[str, Any]]  # a recipe's name -> its options
+
+
+def with_file(options: type[R]) -> type[R]:
+    """The options of a request, and where else they may come from."""
+    return alike(options, FromFile)
+
+
+def carry_out(words: type[Request], command: str, arguments: Sequence[str], examples: str) -> None:
+    """Do what was typed."""
+    show(parse_with_config(words, command, arguments, examples).run(command=["vitscope", command, *arguments]))
 
 
 def parse_with_config(

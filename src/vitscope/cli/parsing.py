@@ -6,12 +6,14 @@ import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from vitscope.analyses.options import Typed
 from vitscope.errors import VitscopeError
 from vitscope.registry import read_value
 
@@ -24,13 +26,17 @@ def parse(options: type[T], command: str, arguments: Sequence[str], examples: st
     `default` (from a configuration file) stands wherever the words are silent; NAME=VALUE words add to its own.
     """
     about = inspect.cleandoc(options.__doc__ or "")
+    words, marks = as_words(options), marks_of(options)
+    names = [option.name for option in fields(words)]
+    saved = {} if default is None else {name: getattr(default, name) for name in names}
+    shown = {name: in_words(value, marks.get(name)) for name, value in saved.items()}
     try:
         parsed = tyro.cli(
-            options,
+            words,
             prog=f"vitscope {command}",
             description=f"{about}\n\nexamples:\n{examples.rstrip()}",
-            args=gather(arguments, many_valued(options)),
-            default=tyro.MISSING_NONPROP if default is None else default,
+            args=gather(arguments, many_valued(words)),
+            default=words(**shown) if shown else tyro.MISSING_NONPROP,
             registry=_registry(),
         )
     except SystemExit as stop:
@@ -38,11 +44,44 @@ def parse(options: type[T], command: str, arguments: Sequence[str], examples: st
         if hint:
             print(hint, file=sys.stderr)
         raise
-    if default is None:
-        return parsed
-    mappings = [f.name for f in dataclasses.fields(parsed) if isinstance(getattr(parsed, f.name), Mapping)]  # type: ignore[arg-type]
-    merged = {name: {**getattr(default, name), **getattr(parsed, name)} for name in mappings}
-    return dataclasses.replace(parsed, **merged)  # type: ignore[type-var]
+    values = {name: getattr(parsed, name) for name in names}
+    for name, before in shown.items():
+        if values[name] == before:
+            values[name] = saved[name]  # nothing was typed
+        elif isinstance(before, Mapping):
+            values[name] = {**before, **values[name]}
+    return options(**values)
+
+
+def marks_of(options: type) -> dict[str, Typed]:
+    """How options want to be typed. The mark may be on a part of the type: `Annotated[...] | None`."""
+    hints = get_type_hints(options, include_extras=True).items()
+    parts = [(name, part) for name, hint in hints for part in (hint, *get_args(hint))]
+    return {n: mark for n, part in parts for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Typed)}
+
+
+def as_words(options: type) -> Any:
+    """The same options with the parser's marks in place of ours."""
+    kinds, marks = get_type_hints(options), marks_of(options)
+    typed: list[tuple[str, Any, Any]] = []
+    for option in fields(options):
+        if mark := marks.get(option.name):
+            wanted = [named(mark.metavar), *([tyro.conf.Positional] if mark.positional else [])]
+            typed.append((option.name, Annotated[(mark.kind or kinds[option.name], *wanted)], option))
+    return alike(options, fields=typed)
+
+
+def alike(options: type, *bases: type, fields: Sequence[tuple[str, Any, Any]] = ()) -> Any:
+    """A dataclass with more to it. By the name of the original the parser finds the comments that are its help."""
+    names = {name: getattr(options, name) for name in ("__module__", "__qualname__", "__doc__")}
+    every = (*bases, options)
+    return dataclasses.make_dataclass(options.__name__, fields, bases=every, namespace=names, frozen=True)
+
+
+def in_words(value: Any, mark: Typed | None) -> Any:
+    """A value of Python or of a file as it could have been typed."""
+    kind = None if mark is None else mark.kind
+    return bool(value) if kind is bool else value_words(value) if kind and isinstance(value, Mapping) else value
 
 
 def model_option_hint(options: type, arguments: Sequence[str]) -> str:
@@ -57,7 +96,7 @@ def model_option_hint(options: type, arguments: Sequence[str]) -> str:
     return ""
 
 
-def named(metavar: str) -> Any:
+def named(metavar: str | None) -> Any:
     """What stands for the value in the help: `--config FILE` says more than `--config PATH`."""
     return tyro.conf.arg(metavar=metavar)
 
@@ -71,6 +110,11 @@ def key_values(words: Sequence[str]) -> dict[str, Any]:
             raise VitscopeError(f"Expected NAME=VALUE, such as save.dtype=float16, not {word!r}.")
         values[key.strip()] = read_value(value, word)
     return values
+
+
+def value_words(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The inverse."""
+    return tuple(f"{key}={value}" for key, value in values.items())
 
 
 def many_valued(options: type) -> list[str]:
@@ -115,7 +159,7 @@ def _registry() -> ConstructorRegistry:
             metavar="NAME=VALUE",
             instance_from_str=key_values,
             is_instance=lambda value: isinstance(value, Mapping),
-            str_from_instance=lambda value: [f"{key}={item}" for key, item in value.items()],
+            str_from_instance=lambda value: [*value_words(value)],
         )
 
     @registry.primitive_rule

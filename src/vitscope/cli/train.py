@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated
 
-from vitscope.cli.configuration import parse_with_config
+from vitscope.cli.configuration import FromFile, parse_with_config
 from vitscope.cli.parsing import named
 from vitscope.cli.results import first_process, show
 from vitscope.training.options import TrainOptions
@@ -26,15 +26,11 @@ EXAMPLES = """\
 
 
 @dataclass(frozen=True)
-class Words(TrainOptions):
+class Words(FromFile, TrainOptions):
     """Train a ViT. The same command again resumes it exactly; `vitscope analyze OUT` then looks inside."""
 
     recipe: Annotated[str | None, named("NAME")] = None
     """options that belong together: quick, small, cifar or deit; what else is typed here wins"""
-    config: Annotated[str | None, named("FILE")] = None
-    """YAML with the names of these options, or a training run's config.yaml; what else is typed here wins"""
-    trust: bool = False
-    """import the code and fetch the weights that only --config or a run folder names; only what you trust"""
 
 
 def main(arguments: Sequence[str]) -> None:

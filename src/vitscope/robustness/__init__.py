@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from vitscope.robustness.corruptions import list_corruptions as list_corruptions
     from vitscope.robustness.corruptions import register_corruption as register_corruption
     from vitscope.robustness.evaluating import evaluate as evaluate
+    from vitscope.robustness.evaluation.request import EvaluateOptions as EvaluateOptions
+    from vitscope.robustness.request import AttackOptions as AttackOptions
     from vitscope.robustness.sets import list_sets as list_sets
     from vitscope.robustness.sets import register_set as register_set
     from vitscope.robustness.threat import Threat as Threat
@@ -32,6 +34,8 @@ __getattr__, __dir__, __all__ = lazy(
         "Task": "attacks",
         "Threat": "threat",
         "attack": "attacking",
+        "AttackOptions": "request",
+        "EvaluateOptions": "vitscope.robustness.evaluation.request",
         "corrupt": "corruptions",
         "create_attack": "attacks",
         "evaluate": "evaluating",

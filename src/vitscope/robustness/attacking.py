@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from vitscope.analyses.request import call
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.attack_study import Attacks, AttackStudy, make_attacks
 from vitscope.robustness.attacks import Attack, Task
+from vitscope.robustness.request import AttackOptions
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat
 
@@ -20,53 +22,31 @@ if TYPE_CHECKING:
     from vitscope.models import Model
     from vitscope.runs import Run
 
-BATCH = 32  # images per pass: a backward pass keeps activations, about 15 MB per image of ViT-Tiny
-
 
 def attack(
-    model: Model | str | Path | Sequence[Any],
-    data: ImageData | str | Path,
-    attacks: Attacks = ("fgsm", "pgd"),
-    eps: str | float | Sequence[str | float] = ("1/255..6/255",),
+    model: Model | str | Path | nn.Module | Sequence[Any] | None = None,
+    data: ImageData | str | Path | None = None,
+    attacks: Attacks | None = None,
+    eps: str | float | Sequence[str | float] | None = None,
     out: str | Path | None = None,
     *,
-    norm: str = "linf",
-    steps: int | None = None,
-    cumulative: bool = False,
-    protocol: str = "pixels",
-    normalise: str = "auto",
-    lens: bool | Sequence[str] = False,
-    lens_eps: str | float | None = None,
-    split: str | None = None,
-    images: int | None = None,
-    every: int = 1,
-    weights: str | Path | None = None,
-    seed: int = 0,
-    strict: bool = False,
-    device: str = "cpu",
-    batch_size: int = BATCH,
-    **how: Any,
+    options: AttackOptions | None = None,
+    command: str | Sequence[str] | None = None,
+    **given: Any,
 ) -> Run | list[Run]:
     """Attack one or more models on the same pictures: accuracy against budget, per image who fooled it, and a report.
 
+    model, data, out, command: as for `analyze`.
     attacks: names, {name: options} or Attack objects. eps: budgets of pixels in [0, 1], e.g. ["1/255", "2/255"] or
-    "1/255..6/255". The other options are those of `vitscope.robustness.attack_study.AttackStudy`, and of `analyze`
-    (report, workers, gallery, save_every, overwrite, progress, command). Called again after a kill it goes on.
+    "1/255..6/255". Without them those of the options.
+    options, given: `AttackOptions`, whole or as keywords (norm="l2", steps=20, images=100, batch_size=8); keywords win.
+    Called again after a kill it goes on.
     """
-    from vitscope.analyses.engine import analyze, open_data
-    from vitscope.models import Model, open_model
-
-    study = AttackStudy(attacks, eps, norm, steps, cumulative, protocol, normalise, lens, lens_eps)
-    data = open_data(data, split, images, every, seed, strict)
-    check_labels(data)
-
-    def ready(item: Any) -> Model:
-        opened = item if isinstance(item, Model) else open_model(item, weights, device=device)
-        return normalised_where(opened, normalise)[0]
-
-    several = isinstance(model, Sequence) and not isinstance(model, str)
-    models: Any = [ready(item) for item in model] if several else ready(model)  # type: ignore[union-attr]
-    return analyze(models, data, [study], out, seed=seed, batch_size=batch_size, **how)
+    request = AttackOptions.called_with(options, given, out)
+    if attacks is not None and request.set:
+        raise VitscopeError("`attacks` are given, and `set` as well: write {name: options} for the attacks.")
+    asked = {name: value for name, value in (("attacks", attacks), ("eps", eps)) if value is not None}
+    return call(request, model, data, [AttackStudy(**{**request.study(), **asked})], command=command)
 
 
 def check_labels(data: ImageData) -> None:

@@ -5,10 +5,17 @@ analyze(model, data, lens_analyses(control="random", train="path/to/ImageNetS919
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+from vitscope.analyses.options import CommaWords, Typed, with_values
+from vitscope.analyses.request import AnalysisOptions, AnalyzeOptions, split_words
 from vitscope.errors import VitscopeError, suggest
+
+if TYPE_CHECKING:
+    from vitscope.analyses.selection import Wanted
 
 NAMES = {
     "identifiability": "class_space.identifiability",
@@ -23,38 +30,68 @@ NAMES = {
 ONE_PASS = ("identifiability", "composition", "memories", "lens")  # together about 2.5 forward passes per image
 
 
-def lens_analyses(
-    parts: Sequence[str] | None = None,
-    *,
-    tokens: str = "all",
-    head: str = "own",
-    variant: str = "exact",
-    control: str | None = None,
-    train: str | None = None,
-    train_split: str | None = None,
-) -> dict[str, dict[str, Any]]:
-    """{analysis: options} for `analyze`.
+@dataclass(frozen=True)
+class LensOptions(AnalysisOptions):
+    """Read every token in class space: identifiability, composition, memories, perturbations, probes, relevance.
 
-    parts: of NAMES; None takes those of one pass, the perturbations, and the probes where `train` is given. `tokens`
-    chooses what the one-pass parts project and which positions are probed.
+    Stopped or killed, the same command goes on where it was. Several models give one report.
     """
-    if parts is None:
-        perturbation = ["perturbation"] if tokens != "class" else []
-        parts = [*ONE_PASS, *perturbation, *(["probes"] if train is not None else [])]
-    wrong = [part for part in parts if part not in NAMES]
-    if wrong:
-        raise VitscopeError(f"The lens has no part {wrong[0]!r}.{suggest(wrong[0], NAMES)} Known: {', '.join(NAMES)}.")
-    common = {"head": head, "variant": variant, "control": control}
-    found: dict[str, dict[str, Any]] = {"accuracy": {}}
-    for part in dict.fromkeys(parts):
-        options: dict[str, Any] = dict(common)
-        if part == "importance":
-            del options["control"]  # which memories matter in random weights says nothing
-        if part in ONE_PASS or part == "perturbation":
-            options["tokens"] = tokens
-        elif part == "probes":
-            options |= {"train": train, "train_split": train_split, "tokens": tokens}
-        elif part == "relevance" and variant == "code":
-            options["steps"] = 0
-        found[NAMES[part]] = options
-    return found
+
+    parts: CommaWords | None = None
+    """identifiability, composition, memories, lens, perturbation, probes, relevance, importance; none: all but the
+    last two, of which relevance costs about a hundred forward passes per image (probes only with --train)"""
+    tokens: Annotated[str, Typed("WHICH")] = "all"  # all, class or image; for probes also positions: class,mean or 0-20
+    head: Annotated[str, Typed("HEAD")] = "own"
+    """own, mean, class or distillation: how the two heads of a distilled model are used"""
+    variant: Annotated[str, Typed("VARIANT")] = "exact"  # exact, or code for the published conventions
+    train: Annotated[str | None, Typed("DATA")] = None  # images to train the probes on
+    train_split: Annotated[str | None, Typed("SPLIT")] = None  # their split
+
+    @classmethod
+    def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+        raise VitscopeError("The configuration of a run names analyses: it goes to `vitscope analyze --config`.")
+
+    def parts_named(self) -> tuple[str, ...]:
+        """Those of one pass, the perturbations, and the probes where they can be trained; or what was asked for."""
+        for part in split_words(self.parts or ()):
+            if part not in NAMES:
+                raise VitscopeError(f"The lens has no part {part!r}.{suggest(part, NAMES)} Known: {', '.join(NAMES)}.")
+        if self.parts is not None:
+            return tuple(dict.fromkeys(split_words(self.parts)))
+        perturbation = ["perturbation"] if self.tokens != "class" else []
+        return (*ONE_PASS, *perturbation, *(["probes"] if self.train is not None else []))
+
+    def by_analysis(self) -> dict[str, dict[str, Any]]:
+        """{analysis: options}. `tokens` chooses what the one-pass parts project and which positions are probed."""
+        common = {"head": self.head, "variant": self.variant, "control": self.control}
+        found: dict[str, dict[str, Any]] = {"accuracy": {}}
+        for part in self.parts_named():
+            options: dict[str, Any] = dict(common)
+            if part == "importance":
+                del options["control"]  # which memories matter in random weights says nothing
+            if part in ONE_PASS or part == "perturbation":
+                options["tokens"] = self.tokens
+            elif part == "probes":
+                options |= {"train": self.train, "train_split": self.train_split, "tokens": self.tokens}
+            elif part == "relevance" and self.variant == "code":
+                options["steps"] = 0
+            found[NAMES[part]] = options
+        return found
+
+    def as_request(self) -> AnalyzeOptions:
+        """The same as a request to `analyze`."""
+        chosen = self.by_analysis()
+        given = {f"{name}.{key}": value for name, settings in chosen.items() for key, value in settings.items()}
+        base = {option.name: getattr(self, option.name) for option in fields(AnalysisOptions)}
+        return AnalyzeOptions(**{**base, "only": tuple(chosen), "set": {**given, **self.set}})
+
+    def check(self) -> None:
+        self.as_request().check()
+
+    def analyses(self) -> Wanted | None:
+        return self.as_request().analyses()
+
+
+def lens_analyses(parts: Sequence[str] | None = None, **given: Any) -> dict[str, dict[str, Any]]:
+    """{analysis: options} for `analyze`, by the `parts`, `tokens`, `head`, ... and `control` of LensOptions."""
+    return with_values(LensOptions(parts=None if parts is None else tuple(parts)), given).by_analysis()

@@ -1,16 +1,16 @@
-"""What `evaluate` is asked for, in plain values: typed on the command line, or repeated from a run."""
+"""What `evaluate` is asked for, in plain values: typed, called with, read from YAML, or repeated from a run."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from vitscope.analyses.request import ANALYZED, AnalyzeOptions, place_of
-from vitscope.errors import VitscopeError
-from vitscope.robustness.evaluating import KIND, Asked, shifted_data
+from vitscope.analyses.options import Typed
+from vitscope.analyses.request import ANALYZED, Request, options_of_run, place_of
+from vitscope.robustness.corruptions import parse_corruptions, parse_severities
+from vitscope.robustness.sets.registry import check_folders, parse_sets
 from vitscope.runs.shape import check_saved
 
 if TYPE_CHECKING:
@@ -23,62 +23,70 @@ CONDITIONS = {
     "ood": {str: str}, "ood_images": (int, None), "corrupt": [str], "severities": [int], "c_corruptions": [str],
 }  # fmt: skip
 EVALUATED = {**ANALYZED, "data": CONDITIONS}
+OodFolders = Annotated[tuple[str, ...] | Mapping[str, Any], Typed("A=DIR,R=DIR,...", kind=tuple[str, ...])]
 
 
 @dataclass(frozen=True)
-class EvaluateOptions(AnalyzeOptions):
+class EvaluateOptions(Request):
     """How do models break? Published out-of-distribution sets, corruptions of any images, calibration.
 
     Stopped or killed, the same command goes on where it was. Several models give one report.
     """
 
-    kind: ClassVar[str] = KIND
+    kind: ClassVar[str] = "evaluate"
     needs_data: ClassVar[bool] = False
+    still_free: ClassVar[Mapping[str, Any]] = {"strict": False}  # the published sets are read strictly, too
 
-    ood: tuple[str, ...] = ()  # published sets: A=DIR,R=DIR,C=DIR,O=DIR,V2=DIR,SKETCH=DIR
+    ood: OodFolders = ()
+    """published sets by letter: A, R, C, O, V2, SKETCH, each in the layout in which it is distributed"""
     ood_images: int | None = None  # this many of each set, and of each corruption of ImageNet-C; none: all
-    corrupt: tuple[str, ...] = ()  # corruptions applied to --data on the fly: all, noise, blur, weather, digital, names
-    severities: tuple[str, ...] = ("1-5",)  # of --corrupt and of ImageNet-C
-    c_corruptions: tuple[str, ...] = ("all",)  # folders of ImageNet-C to read; mCE needs all
+    corrupt: Annotated[tuple[str, ...], Typed("all|NAME,...")] = ()
+    """corruptions applied to --data on the fly: all, a family (noise, blur, weather, digital) or names"""
+    severities: Annotated[tuple[str, ...], Typed("1-5")] = ("1-5",)
+    """of --corrupt and of ImageNet-C, such as 3 or 1,3,5"""
+    c_corruptions: Annotated[tuple[str, ...], Typed("NAME,...")] = ("all",)
+    """folders of ImageNet-C to read; mCE needs all 15"""
+
+    def __post_init__(self) -> None:
+        for name in ("ood", "corrupt", "severities", "c_corruptions"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, (value,))
+            elif name == "severities" and isinstance(value, list | tuple):
+                object.__setattr__(self, name, tuple(map(str, value)))  # 3 means '3'
+        super().__post_init__()
+
+    @classmethod
+    def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+        check_saved(config, EVALUATED)
+        data = config["data"]
+        base: dict[str, Any] = {"source": "", "split": None, "root": None, "images": None, "per_class": None}
+        clean = {**base, "list_file": None, "share": 1.0, "masks": False, **(data["clean"] or {})}
+        return {
+            **options_of_run({**config, "data": clean}, directory),
+            "ood": {letter: place_of(folder, directory) for letter, folder in data["ood"].items()},
+            **{name: data[name] for name in ("ood_images", "corrupt", "severities")},
+            "c_corruptions": data["c_corruptions"] or ("all",),
+        }
+
+    def asked(self) -> tuple[dict[str, Path], tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
+        """Folders of sets, corruptions, severities, folders of ImageNet-C; a misspelt word is answered at once."""
+        folders = parse_sets(self.ood)
+        check_folders(folders)
+        corrupt, read = parse_corruptions(self.corrupt), parse_corruptions(self.c_corruptions)
+        return folders, corrupt, parse_severities(self.severities), read
 
     def check(self) -> None:
         super().check()
-        Asked.parse(self.ood, self.corrupt, self.severities, self.c_corruptions)
+        self.asked()
 
-    def load(self) -> ImageData:
+    def load(self, data: ImageData | None = None) -> ImageData:
         """All that the models are tried on, the clean images first."""
-        return shifted_data(
-            super().load() if self.data else None,
-            ood=self.ood,
-            corrupt=self.corrupt,
-            severities=self.severities,
-            c_corruptions=self.c_corruptions,
-            ood_images=self.ood_images,
-            strict=self.strict,
-            seed=self.seed,
-        )
+        from vitscope.robustness.evaluating import shifted_data
+
+        return shifted_data(super().load(data) if data is not None or self.data else None, self)
 
     def analyses(self) -> Wanted:
         from vitscope.robustness.evaluation.analysis import Evaluation
 
-        if self.only or self.set or self.save:
-            raise VitscopeError("`vitscope evaluate` takes no --only, --set and --save: they belong to `analyze`.")
         return [Evaluation()]
-
-
-def options_of_run(config: Mapping[str, Any], directory: Path | None) -> EvaluateOptions:
-    """The request behind the configuration of a run, for `vitscope rerun`."""
-    check_saved(config, EVALUATED)
-    data = config["data"]
-    base: dict[str, Any] = {"source": "", "split": None, "root": None, "images": None, "per_class": None}
-    clean = {**base, "list_file": None, "share": 1.0, "masks": False, **(data["clean"] or {})}
-    plain = AnalyzeOptions.from_config({**config, "data": clean, "analyses": {}}, directory)
-    values = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain) if f.name not in ("only", "set")}
-    return EvaluateOptions(
-        **values,
-        ood=tuple(f"{letter}={place_of(folder, directory)}" for letter, folder in data["ood"].items()),
-        ood_images=data["ood_images"],
-        corrupt=tuple(data["corrupt"]),
-        severities=tuple(map(str, data["severities"])),
-        c_corruptions=tuple(data["c_corruptions"]) or ("all",),
-    )
