@@ -55,14 +55,14 @@ def pictures(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("accumulate", [2, 4, 16])
-def test_pieces_teach_what_the_whole_batch_teaches(tiny: Tiny, accumulate: int) -> None:
-    whole, cut = tiny("whole", **MIXED), tiny("cut", accumulate=accumulate, **MIXED)
-    train(whole), train(cut)
-    assert_equal(whole, cut)
-    other = tiny("other", **{**MIXED, "batch_size": 16 // accumulate, "epochs": 1})
-    train(other)
-    assert (last(other).weights["head.weight"] - last(whole).weights["head.weight"]).abs().max() > 1e-4
+def test_pieces_teach_what_the_whole_batch_teaches(tiny: Tiny) -> None:
+    whole = tiny("whole", **MIXED)
+    losses = train(whole).table("training")["train_loss"]
+    assert losses.diff().abs().max() > 1e-3, "the comparison means nothing if nothing was learned"
+    for accumulate in (2, 4):
+        cut = tiny(f"{accumulate}", accumulate=accumulate, **MIXED)
+        train(cut)
+        assert_equal(whole, cut)
 
 
 @pytest.mark.parametrize("changes", [{"distillation": "soft"}, {"distillation": "hard"}, {"loss": "binary"}])
@@ -107,7 +107,8 @@ for o in options:
 
 
 def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, textures: Path, tmp_path: Path) -> None:
-    plain = {**EXACT, "data": str(pictures(tmp_path / "pictures")), "batch_size": 8, "ema": 0.9, "clip_grad": 0.1}
+    plain = {**EXACT, "data": str(pictures(tmp_path / "pictures")), "batch_size": 8, "ema": 0.9}
+    plain |= {"clip_grad": None, "optimizer": "sgd"}  # neither may hide a gradient of another length
     shared = [tiny("whole", **MIXED), *(tiny(name, accumulate=4, **MIXED) for name in ("cut", "stopped"))]
     two = [tiny("two", accumulate=2, **plain), tiny("parts", accumulate=2, sharded=True, **{**plain, "ema": 0.0})]
     arguments = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in [*two, *shared]])
