@@ -8,21 +8,22 @@ import pytest
 import torch
 
 from vitscope import open_model
-from vitscope.training import TrainOptions, loop, train
+from vitscope.training import TrainOptions, train
 from vitscope.training.checkpoint import BEST, LAST, load_checkpoint
+from vitscope.training.setup import Average
 
 Tiny = Callable[..., TrainOptions]
 
 
 def test_it_is_the_moving_average_of_every_step(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    real = loop.Average.update
+    real = Average.update
 
-    def noting(self: loop.Average, module: torch.nn.Module) -> None:
+    def noting(self: Average, module: torch.nn.Module) -> None:
         seen.append({key: value.clone() for key, value in module.state_dict().items()})
         real(self, module)
 
-    monkeypatch.setattr(loop.Average, "update", noting)
+    monkeypatch.setattr(Average, "update", noting)
     options = tiny(ema=0.9, epochs=2)
     run = train(options)
     average = open_model(options.model, "random", seed=0, num_classes=4, **options.model_options).module.state_dict()

@@ -167,5 +167,5 @@ def test_a_folder_that_is_deleted_under_a_training_is_an_error_and_is_not_made_a
 def test_a_finished_run_is_returned_as_it_is(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train(tiny(epochs=1))
     before = results(first)
-    monkeypatch.setattr(loop, "_train", lambda *_: pytest.fail("a finished run was trained again"))
+    monkeypatch.setattr(loop.Training, "learn", lambda *_: pytest.fail("a finished run was trained again"))
     assert results(train(tiny(epochs=1))) == before

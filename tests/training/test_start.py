@@ -122,7 +122,7 @@ def test_what_was_fitted_is_in_the_report(tiny: Tiny, trained: Path) -> None:
 
 
 def test_evaluation_only_trains_nothing(tiny: Tiny, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_train", lambda *_: pytest.fail("it trained"))
+    monkeypatch.setattr(loop.Training, "learn", lambda *_: pytest.fail("it trained"))
     run = train(tiny("judged", weights=str(trained), evaluate=True))
     table = run.table("evaluation")
     expected = open_model(trained)

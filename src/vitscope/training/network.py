@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from vitscope.errors import VitscopeError
+from vitscope.errors import DataError, VitscopeError
 from vitscope.training.setup import build_optimizer
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ class Replicated:
 
     def _prepare(self, options: TrainOptions, accelerator: Accelerator) -> tuple[nn.Module, Any]:
         return accelerator.prepare(self.model.module, self.plain)
+
+    def pieces(self, images: Tensor, targets: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:
+        """A batch (B, ...) in `count` pieces (B / count, ...); in fewer where fewer pictures could be read."""
+        count = min(count, len(images))
+        return list(zip(images.tensor_split(count), targets.tensor_split(count)))
 
     def collect(self) -> None:
         """Bring the weights into `Model.module`. All processes call it together."""
@@ -76,6 +81,13 @@ class Sharded(Replicated):
         fully_shard(module, **settings)
         self.plain = build_optimizer(options, module)
         return module, accelerator.prepare(self.plain)
+
+    def pieces(self, images: Tensor, targets: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:
+        if len(images) < count:  # every pass gathers weights from all processes, which then must pass equally often
+            raise DataError(
+                f"{len(images)} readable images of a batch do not make {count} pieces: choose a smaller accumulate."
+            )
+        return super().pieces(images, targets, count)
 
     def collect(self) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict

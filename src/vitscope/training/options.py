@@ -20,9 +20,11 @@ Schedule = Literal["cosine", "poly", "tanh", "step", "plateau", "constant"]
 Interpolation = Literal["model", "random", "nearest", "bilinear", "bicubic", "lanczos"]
 Category = Literal["kingdom", "phylum", "class", "order", "supercategory", "family", "genus", "name"]
 
-# These do not change results: a run may be continued with others. `out` is where the run lies, not what it is.
+# These do not change results (but `accumulate` the last digits): a run may be continued with others. `out` is where the
+# run lies, not what it is.
 _FREE = (
     *("options.workers", "options.device", "device", "options.root", "data.train.root", "data.test.root"),
+    "options.accumulate",
     *("options.track", "options.track_project", "options.track_entity", "options.track_name", "options.track_offline"),
 )
 _NOT_SAVED = ("out", "overwrite", "progress")
@@ -31,6 +33,7 @@ _LATER = (
     *("mask_decoding", "use_ema", "init", "inat_category", "auto_augment", "color_jitter", "train_interpolation"),
     *("erase_mode", "erase_count", "cutmix_minmax", "mixup_prob", "mixup_switch_prob", "mixup_mode"),
     *("rate_set", "decay_epochs", "decay_rate", "patience_epochs", "lr_noise", "lr_noise_pct", "lr_noise_std"),
+    "accumulate",
 )
 TRAINED: dict[str, Any] = {  # the configuration of a run, as it is saved
     "options": {}, "data?": {"name?": str, "train?": {}, "test?": {}}, "label?": str, "model?": {}, "preprocess?": {},
@@ -83,6 +86,7 @@ class TrainOptions:
     # how it learns
     epochs: int = 20  # passes over the training images
     batch_size: int = 64  # images per step over all processes together, so that more processes learn the same
+    accumulate: int = 1  # pieces of a batch that go through the model one after the other, where memory is too small
     optimizer: str = "adamw"  # any name that timm.optim.create_optimizer_v2 knows, or 'asgd' (PyTorch's)
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)  # for create_optimizer_v2: momentum, betas
     lr: float = 1e-3  # peak learning rate
@@ -235,6 +239,11 @@ def _check_together(o: TrainOptions) -> None:
         raise VitscopeError("Distillation takes both: --distillation soft (or hard) and --teacher NAME-or-RUN.")
     if o.evaluate and o.weights is None:
         raise VitscopeError("Random weights are not worth evaluating: give --weights FILE, a run folder or pretrained.")
+    if o.batch_size % o.accumulate:
+        raise VitscopeError(
+            f"A batch of {o.batch_size} images cannot be cut into accumulate={o.accumulate} equal pieces: choose a "
+            f"divisor of {o.batch_size}, or batch_size={max(1, round(o.batch_size / o.accumulate)) * o.accumulate}."
+        )
     if o.sharded and (o.ema or o.mixed_precision == "fp16"):
         raise VitscopeError("sharded=True goes neither with ema nor with fp16: leave them out, or take bf16.")
     if o.schedule == "plateau" and o.rate_set == "late":
@@ -278,6 +287,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("share", 1e-9, 1),
     ("epochs", 1, _INFINITY),
     ("batch_size", 1, _INFINITY),
+    ("accumulate", 1, _INFINITY),
     ("lr", 0, _INFINITY),
     ("weight_decay", 0, _INFINITY),
     ("warmup_epochs", 0, _INFINITY),

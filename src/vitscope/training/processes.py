@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError
@@ -86,3 +87,8 @@ def seed_step(seed: int, step: int, rank: int) -> None:
     random.seed(value)
     np.random.seed(value % 2**32)
     torch.manual_seed(value)
+
+
+def onto(device: torch.device, batch: Tensor) -> Tensor:
+    """A batch on the device. From pinned memory, a GPU fetches it when it gets there and nobody waits."""
+    return batch.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else batch.to(device)

@@ -27,6 +27,13 @@ class Progress:
     seconds: float = 0.0  # over all attempts
     processes: int = 1
     threads: int = 1
+    accumulate: int = 1
+
+    @property
+    def manner(self) -> str:
+        """What may change on a resume and then shows in the last digits."""
+        pieces = f" and batches in {self.accumulate} pieces" if self.accumulate > 1 else ""
+        return f"{self.processes} process(es) of {self.threads} thread(s){pieces}"
 
 
 def write_history(run: Run, progress: Progress) -> None:
@@ -90,13 +97,11 @@ def stopped(run: Run, progress: Progress, steps: int) -> str:
     )
 
 
-def diverged(
-    options: TrainOptions, run: Run, progress: Progress, loss: float, step: int, steps: int, first_bad: str
-) -> str:
+def diverged(options: TrainOptions, run: Run, loss: float, step: int, steps: int, first_bad: str) -> str:
     kept = run.checkpoints_dir / LAST
     where = f"The last good checkpoint is kept in {kept}." if kept.is_dir() else "There is no checkpoint yet."
     return (
-        f"The loss is {loss} at step {step} (step {progress.step} of {steps} in epoch {progress.epoch + 1}). "
+        f"The loss is {loss} at step {step} (step {step % steps} of {steps} in epoch {step // steps + 1}). "
         f"First to be bad: {first_bad}. {where} "
         f"Try a smaller lr (now {options.lr:g}), a longer warm-up (now {options.warmup_epochs:g} epochs), "
         "clip_grad=1, or mixed_precision='no', in a new folder (--out) or with --overwrite."

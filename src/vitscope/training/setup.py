@@ -49,10 +49,11 @@ def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
             f"A batch of {options.batch_size:,} images is larger than the {len(train):,} training images. "
             f"Choose batch_size={max(1, len(train) // 10)} or less."
         )
-    if options.batch_size % processes:
+    if options.batch_size % (parts := processes * options.accumulate):
+        pieces = f" in {options.accumulate} pieces each" if options.accumulate > 1 else ""
         raise VitscopeError(
-            f"batch_size={options.batch_size} counts the images of all {processes} processes together and must be a "
-            f"multiple of {processes}, e.g. {max(1, round(options.batch_size / processes)) * processes}."
+            f"batch_size={options.batch_size} counts the images of all {processes} processes together{pieces} and "
+            f"must be a multiple of {parts}, e.g. {max(1, round(options.batch_size / parts)) * parts}."
         )
     return TrainData(train, test)
 
