@@ -24,7 +24,7 @@ def local_device(device: str) -> str:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Processes:
     """This process's number among `world`. With world == 1 nothing here communicates."""
 
     rank: int = 0
@@ -32,7 +32,7 @@ class Ranks:
     group: Any = None  # a gloo group of our own, whatever backend the user's main group has
 
     @classmethod
-    def join(cls) -> Ranks:
+    def join(cls) -> Processes:
         """Meet the other processes: those of an initialised torch.distributed, or those that torchrun started."""
         import torch.distributed as dist
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vitscope.analyses.base import Figure
+from vitscope.analyses.base import Headline
 from vitscope.cli import run
 from vitscope.runs import Run
 
@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = {"model": {"name": "vit"}, "data": {"name": "digits", "split": "test"}, "analyses": {"accuracy": {}}}
     for _ in range(2):  # the second time it is resumed, which is noted
         with Run.create(folder, config, kind="analyze") as made:
-            made.write_summary({"accuracy.top1": Figure(93.5, "%", 1000, "all")})
+            made.write_summary({"accuracy.top1": Headline(93.5, "%", 1000, "all")})
             made.write_timing({"analyze": {"seconds": 1.5}})
             made.log_warning("watch out")
     with Run.create(folder, config, kind="analyze") as made:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from vitscope.analyses.base import Figure
+from vitscope.analyses.base import Headline
 from vitscope.runs import Run
 
 HOSTILE = """<script>document.title='hacked'</script>"><img src=x onerror=alert(1)>'&amp;"""
@@ -83,8 +83,8 @@ def fill(run: Run, *, seed: int, blocks: int, classes: list[str], images: int = 
     run.write_table("per_block", pd.DataFrame({"block": range(blocks), "value": rng.random(blocks)}))
     run.write_summary(
         {
-            "accuracy.top1": Figure(93.4567891, "%", n, "95 % Wilson interval"),
-            "accuracy.loss": Figure(0.21234567, "nats", n),
+            "accuracy.top1": Headline(93.4567891, "%", n, "95 % Wilson interval"),
+            "accuracy.loss": Headline(0.21234567, "nats", n),
         }
     )
     timing = {"seconds": 83.25, "images_per_second": 612.5, "peak_memory_bytes": 812_345_678}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from vitscope.analyses.base import Figure
+from vitscope.analyses.base import Headline
 from vitscope.errors import NumericalError, RunError
 from vitscope.runs import FORMAT, Run
 
@@ -40,7 +40,7 @@ def test_tables_summary_timing_warnings_and_skipped_come_back(tmp_path: Path) ->
     table = pd.DataFrame({"block": [0, 1], "entropy": [0.1, 1 / 3], "name": ["7", "NA"]})
     with _create(tmp_path) as run:
         run.write_table("attention", table)
-        run.write_summary({"top1": Figure(73.5, "%", 1000, "all classes")})
+        run.write_summary({"top1": Headline(73.5, "%", 1000, "all classes")})
         run.write_summary({"top5": {"value": 92.1, "unit": "%", "n": 1000}})
         run.write_timing({"seconds": 12.5})
         run.log_warning("watch out")
@@ -69,7 +69,7 @@ def test_nan_never_reaches_a_table_or_the_summary(tmp_path: Path) -> None:
         with pytest.raises(NumericalError):
             run.write_table("t", pd.DataFrame({"x": [float("nan")]}))
         with pytest.raises(NumericalError, match="top1"):
-            run.write_summary({"top1": Figure(float("nan"), "%", 3)})
+            run.write_summary({"top1": Headline(float("nan"), "%", 3)})
         with pytest.raises(RunError, match="lacks n"):
             run.write_summary({"top1": {"value": 1.0, "unit": "%"}})
         with pytest.raises(RunError, match=r"top1\.n should be a whole number and is 'many'"):
@@ -114,7 +114,7 @@ def test_free_keys_may_differ_on_resume(tmp_path: Path) -> None:
 def test_overwrite_removes_the_old_run_but_not_the_user_s_notes(tmp_path: Path) -> None:
     with _create(tmp_path) as run:
         run.write_table("old", pd.DataFrame({"x": [1]}))
-        run.write_summary({"a": Figure(1, "", 1)})
+        run.write_summary({"a": Headline(1, "", 1)})
         run.finish()
     (tmp_path / "my-notes.txt").write_text("mine")
     with _create(tmp_path, {**CONFIG, "seed": 4}, overwrite=True) as run:

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from vitscope.data.randomness import permutation
 from vitscope.errors import NumericalError
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 from vitscope.training import TrainOptions, loop, train, watch
 from vitscope.training.checkpoint import LAST, load_checkpoint
 
@@ -23,8 +23,8 @@ Tiny = Callable[..., TrainOptions]
 def costly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks every ten steps, however slow the machine is that runs this."""
 
-    def device(_: torch.device, ranks: Ranks) -> watch.Watch:
-        return watch.Watch(torch.device("meta"), ranks)
+    def device(_: torch.device, processes: Processes) -> watch.Watch:
+        return watch.Watch(torch.device("meta"), processes)
 
     monkeypatch.setattr(loop, "Watch", device)
     monkeypatch.setattr(watch, "SECONDS", 1e9)
@@ -104,7 +104,7 @@ def test_a_bad_loss_that_is_noticed_late_is_named_by_its_step_and_nothing_is_sav
 def test_slow_steps_are_all_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 0.01, 0.01, 0.11, 0.11, 3.11, 3.11])  # when it begins, and twice at each look
     monkeypatch.setattr(watch.time, "monotonic", lambda: next(clock))
-    watching = watch.Watch(torch.device("meta"), Ranks())
+    watching = watch.Watch(torch.device("meta"), Processes())
     gaps = []
     for _ in range(3):
         while not watching.due(stop=False):

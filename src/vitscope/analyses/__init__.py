@@ -9,6 +9,7 @@ from vitscope.lazy import lazy
 if TYPE_CHECKING:
     from vitscope.analyses.base import Analysis as Analysis
     from vitscope.analyses.base import Figure as Figure
+    from vitscope.analyses.base import Headline as Headline
     from vitscope.analyses.base import Setting as Setting
     from vitscope.analyses.base import create_analysis as create_analysis
     from vitscope.analyses.base import list_analyses as list_analyses
@@ -26,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
         "Analysis": "base",
         "AnalyzeOptions": "request",
         "Figure": "base",
+        "Headline": "base",
         "Interrupted": "vitscope.interrupt",
         "Setting": "base",
         "analyze": "engine",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.conventions import BINS
 from vitscope.errors import DataError, UnsupportedModelError
 from vitscope.statistics.intervals import Z95, wilson
@@ -160,11 +160,11 @@ class Accuracy(Analysis):
     def answers(self) -> tuple[int, int]:
         return int(self.sums["top1"].sum()), int(self.sums["n"].sum())
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         figures = {}
         for row in self.tables()["accuracy"].to_dict("records"):
             note = f"95 % interval {row['low']:.3g} to {row['high']:.3g} ({row['interval']})"
             if row["metric"] == "ece":
                 note += f", {BINS} equal-width bins"
-            figures[row["metric"]] = Figure(float(row["value"]), row["unit"], int(row["n"]), note)
+            figures[row["metric"]] = Headline(float(row["value"]), row["unit"], int(row["n"]), note)
         return figures

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import NO_SHARES, attention_facts, check_points, gives_shares, shares_of
-from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.statistics.moments import mean_std
 
@@ -231,12 +231,12 @@ class Attention(Analysis):
             }
         )
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         table = self.tables()["attention"]
         n, figures = int(self.sums["n"]), {}
         for metric, query in (("entropy_normalised", "image"), ("distance", "image"), ("mass_class", "image")):
             rows = table[(table["metric"] == metric) & (table["query"] == query)]
             if len(rows):
                 note = "; ".join([f"mean over heads and blocks, {query}-token queries", *self.remarks])
-                figures[metric] = Figure(float(rows["mean"].mean()), UNITS[metric], n, note)
+                figures[metric] = Headline(float(rows["mean"].mean()), UNITS[metric], n, note)
         return figures

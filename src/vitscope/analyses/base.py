@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Headline:
     """A headline number: a value never travels without its unit and the number of images behind it."""
 
     value: float
     unit: str  # '%', 'nats', 'px', ...
     n: int  # images
     note: str = ""  # protocol: which images, which variant
+
+
+Figure = Headline  # its name in 0.1, which own analyses may use; figures are drawings now
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Analysis:
         """Own tables and those of the control as one set: by default the latter are called NAME_control."""
         return dict(own) | {f"{name}_control": table for name, table in control.items()}
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         """Headline figures by name."""
         return {}
 

@@ -24,7 +24,7 @@ from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, 
 from vitscope.analyses.share import Share, check_world
 from vitscope.data.dealing import dealt_images
 from vitscope.errors import VitscopeError
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -86,7 +86,7 @@ def analyze_models(
     how: `command` and `kind` of the runs.
     """
     check_control(options.control)
-    ranks = Ranks.join()
+    processes = Processes.join()
     labels: list[str] = []
     runs = []
     folder = Path(options.out) if options.out is not None else None
@@ -94,10 +94,10 @@ def analyze_models(
         labels.append(unique_label(model.name, labels))
         chosen = choose_analyses(analyses)
         place = run_folder(folder, labels[-1], data.name, several)
-        runs.append(analyze_one(model, data, chosen, place, options, ranks, labels[-1], explicit=explicit, **how))
+        runs.append(analyze_one(model, data, chosen, place, options, processes, labels[-1], explicit=explicit, **how))
     if options.report:
         page = (folder or Path("runs") / _file_name(data.name)) if several else runs[0].path
-        ranks.first_decides(lambda: _draw(runs, page / "report.html"))
+        processes.first_decides(lambda: _draw(runs, page / "report.html"))
     return runs
 
 
@@ -107,7 +107,7 @@ def analyze_one(
     analyses: Sequence[Analysis],
     out: Path,
     options: EngineOptions,
-    ranks: Ranks,
+    processes: Processes,
     label: str,
     *,
     explicit: bool,
@@ -121,10 +121,10 @@ def analyze_one(
     setting = Setting(
         classes=tuple(map(str, data.classes)),
         gallery=choose_gallery(data.labels, options.gallery),
-        images=dealt_images(len(data), options.batch_size, ranks.rank, ranks.world, data.shards),
+        images=dealt_images(len(data), options.batch_size, processes.rank, processes.world, data.shards),
         folder=out,
-        rank=ranks.rank,
-        world=ranks.world,
+        rank=processes.rank,
+        world=processes.world,
         seed=options.seed,
     )
     for analysis in analyses:
@@ -141,18 +141,18 @@ def analyze_one(
         run = Run.create(out, config, kind=kind, overwrite=options.overwrite, command=command, free=PLACES)
         if run.status == "finished":
             return False
-        check_world(run.state_dir, ranks.world)
+        check_world(run.state_dir, processes.world)
         for remark in [*model.notes, *data.warnings, *remarks, order]:
             if remark:
                 run.log_warning(remark)
         return True
 
     try:
-        unfinished = ranks.first_decides(begin)
+        unfinished = processes.first_decides(begin)
         if run is None:
             run = Run.create(out, config, kind=kind, lock=False)
         if not unfinished:
-            _say(f"{out} is complete: nothing to compute.", options, ranks)
+            _say(f"{out} is complete: nothing to compute.", options, processes)
             return run
         share = Share(run, model, running, setting, options.save_every)
         for analysis in running:
@@ -161,13 +161,13 @@ def analyze_one(
             if analysis.twin is not None:
                 analysis.twin.prepare(data, shared_twin(model, setting.seed))
             for text in analysis.remarks:
-                if text not in known and ranks.first:
+                if text not in known and processes.first:
                     run.log_warning(f"{analysis.name.partition('.')[0]}: {text}")
         share.restore()
-        with _progress_bar(share, options, ranks) as bar:
+        with _progress_bar(share, options, processes) as bar:
             share.finish(data, options.batch_size, options.workers, bar)
-        ranks.barrier()
-        ranks.first_decides(lambda: put_together(run, running, data, share, ranks))
+        processes.barrier()
+        processes.first_decides(lambda: put_together(run, running, data, share, processes))
         return run
     finally:
         if run is not None:
@@ -204,19 +204,19 @@ def weights_digest(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _say(text: str, options: EngineOptions, ranks: Ranks) -> None:
+def _say(text: str, options: EngineOptions, processes: Processes) -> None:
     """A line for the user, where the progress bar would be."""
     from tqdm import tqdm
 
     logger.info(text)
-    if options.progress and ranks.first:
+    if options.progress and processes.first:
         tqdm.write(text, file=sys.stderr)
 
 
-def _progress_bar(share: Share, options: EngineOptions, ranks: Ranks) -> Any:
+def _progress_bar(share: Share, options: EngineOptions, processes: Processes) -> Any:
     from tqdm import tqdm
 
-    name = share.run.label + (f" (process 0 of {ranks.world})" if ranks.world > 1 else "")
+    name = share.run.label + (f" (process 0 of {processes.world})" if processes.world > 1 else "")
     return tqdm(
         total=share.setting.images,
         initial=share.state.images + share.state.skipped,
@@ -224,7 +224,7 @@ def _progress_bar(share: Share, options: EngineOptions, ranks: Ranks) -> Any:
         unit=" images",
         dynamic_ncols=True,
         smoothing=0.1,
-        disable=not (options.progress and ranks.first),
+        disable=not (options.progress and processes.first),
     )
 
 

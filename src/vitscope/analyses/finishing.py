@@ -16,17 +16,17 @@ from vitscope.analyses.rows import merge_rows, rows_folder
 from vitscope.analyses.share import Share
 from vitscope.analyses.state import State, load_state, restore_sums
 from vitscope.errors import DataError, RunError
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 
 if TYPE_CHECKING:
     from vitscope.data import Data
     from vitscope.runs import Run
 
 
-def put_together(run: Run, analyses: Sequence[Analysis], data: Data, share: Share, ranks: Ranks) -> None:
+def put_together(run: Run, analyses: Sequence[Analysis], data: Data, share: Share, processes: Processes) -> None:
     """On rank 0, after all are done: add up the sums, merge the rows, write tables and headline figures."""
     run.check_writable()
-    states = [share.state, *(_other_state(run, rank) for rank in range(1, ranks.world))]
+    states = [share.state, *(_other_state(run, rank) for rank in range(1, processes.world))]
     for state in states[1:]:
         for analysis in everyone(analyses):
             other = copy.copy(analysis)
@@ -49,7 +49,7 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: Data, share: Shar
     for right, counted in (a.answers() or (0, 0) for a in analyses):
         if remark := chance_remark(share.model, data, right, counted):
             run.log_warning(remark)
-    run.write_timing({"analyze": _timing(states, images, share, ranks)})
+    run.write_timing({"analyze": _timing(states, images, share, processes)})
     run.finish()
     shutil.rmtree(run.state_dir, ignore_errors=True)  # all of it is in the tables now
 
@@ -64,13 +64,13 @@ def _other_state(run: Run, rank: int) -> State:
     return state
 
 
-def _timing(states: Sequence[State], images: int, share: Share, ranks: Ranks) -> dict[str, Any]:
+def _timing(states: Sequence[State], images: int, share: Share, processes: Processes) -> dict[str, Any]:
     seconds = max(s.seconds for s in states)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {
         "seconds": round(seconds, 3),
         "images_per_second": round(images / max(seconds, 1e-9), 2),
-        "processes": ranks.world,
+        "processes": processes.world,
         "device": str(share.model.device),
         "peak_memory_bytes": peak,
     }

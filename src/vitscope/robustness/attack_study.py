@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.accuracy import true_rank
-from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.class_space.identifiability import Identifiability
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
@@ -246,18 +246,18 @@ class AttackStudy(Analysis):
     def answers(self) -> tuple[int, int]:
         return int(self.sums["clean"]), int(self.sums["n"])
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         n = int(self.sums["n"])
-        figures = {"clean": Figure(100 * int(self.sums["clean"]) / n, "%", n, "accuracy without an attack")}
+        figures = {"clean": Headline(100 * int(self.sums["clean"]) / n, "%", n, "accuracy without an attack")}
         column = "accuracy_cumulative" if self.cumulative else "accuracy"
         for row in self.tables()["attack"].to_dict("records"):
             note = f"{row['norm']}, {row['options']}; {row['protocol']}; 95 % interval "
             note += f"{row[f'{column}_low']:.3g} to {row[f'{column}_high']:.3g} (Wilson)"
             note += "; cumulative" if self.cumulative else ""
-            figures[f"{row['attack']}@{row['eps']}"] = Figure(float(row[column]), "%", n, note)
+            figures[f"{row['attack']}@{row['eps']}"] = Headline(float(row[column]), "%", n, note)
             if "top5" in row and not self.cumulative:
                 note = f"true class among the first five; {row['norm']}, {row['options']}; {row['protocol']}"
-                figures[f"{row['attack']}_top5@{row['eps']}"] = Figure(float(row["top5"]), "%", n, note)
+                figures[f"{row['attack']}_top5@{row['eps']}"] = Headline(float(row["top5"]), "%", n, note)
         return figures
 
 

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitscope.analyses.base import Figure
+from vitscope.analyses.base import Headline
 from vitscope.analyses.chance import describe_chance, near_chance
 from vitscope.analyses.one_pass import evaluating
 from vitscope.errors import DataError, NumericalError
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 from vitscope.runs import Run
-from vitscope.training.memory import Pictures
 from vitscope.training.options import TrainOptions
+from vitscope.training.pictures import Pictures
 from vitscope.training.probes import gather
 from vitscope.training.records import note_skipped
 from vitscope.training.setup import TrainData
@@ -31,13 +31,13 @@ def evaluate(
     model: Model,
     pictures: Pictures,
     accelerator: Accelerator,
-    ranks: Ranks,
+    processes: Processes,
     skipped: list[list[Any]],
 ) -> tuple[float, float]:
     """Mean cross-entropy (nats) and accuracy in evaluation mode, without gradients; each image counts once."""
     loss_sum, right, n, dtype = 0.0, 0, 0, getattr(torch, options.dtype)
     with evaluating(model.module), torch.no_grad():
-        for batch in pictures.once(options.look_size, rank=ranks.rank, world=ranks.world):
+        for batch in pictures.once(options.look_size, rank=processes.rank, world=processes.world):
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             if len(batch) == 0:
                 continue
@@ -66,13 +66,13 @@ def over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[f
 
 
 def evaluate_only(
-    options: TrainOptions, run: Run, data: TrainData, model: Model, accelerator: Accelerator, ranks: Ranks
+    options: TrainOptions, run: Run, data: TrainData, model: Model, accelerator: Accelerator, processes: Processes
 ) -> None:
     """Judge the given weights on the held-out images; nothing is trained and no weights are written."""
     skipped: list[list[Any]] = []
     pictures = Pictures(data.test, model.preprocess, options.workers)
-    loss, accuracy = evaluate(options, model, pictures, accelerator, ranks, skipped)
-    skipped = [entry for part in gather(ranks, skipped) for entry in part]
+    loss, accuracy = evaluate(options, model, pictures, accelerator, processes, skipped)
+    skipped = [entry for part in gather(processes, skipped) for entry in part]
     n = len(data.test) - len(skipped)
 
     def write() -> None:
@@ -83,8 +83,8 @@ def evaluate_only(
         held_out = f"{data.test.name} ({data.test.split}), weights {options.weights}, no training"
         run.write_summary(
             {
-                "train.test_accuracy": Figure(100 * accuracy, "%", n, held_out),
-                "train.test_loss": Figure(loss, "nats", n, held_out),
+                "train.test_accuracy": Headline(100 * accuracy, "%", n, held_out),
+                "train.test_loss": Headline(loss, "nats", n, held_out),
             }
         )
         note_skipped(run, skipped)
@@ -93,4 +93,4 @@ def evaluate_only(
             run.log_warning(describe_chance(right, n, data.test.classes))
         run.finish()
 
-    ranks.first_decides(write)
+    processes.first_decides(write)

@@ -21,7 +21,7 @@ from torch import Tensor
 from vitscope.data import Batch, steps_per_epoch
 from vitscope.errors import NumericalError
 from vitscope.interrupt import Interrupted, StopRequest, deferred_signals
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 from vitscope.runs import Run
 from vitscope.training.augment import EpochAugmentation
 from vitscope.training.checkpoint import BEST, LAST, save_checkpoint
@@ -29,11 +29,11 @@ from vitscope.training.diagnosis import first_bad_tensor
 from vitscope.training.distillation import open_teacher
 from vitscope.training.evaluation import evaluate, evaluate_only
 from vitscope.training.losses import Objective, prediction
-from vitscope.training.memory import open_pictures
 from vitscope.training.mixing import Mixing, answers
 from vitscope.training.network import build_network
 from vitscope.training.opening import open_run, resume
 from vitscope.training.options import TrainOptions
+from vitscope.training.pictures import open_pictures
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, onto, preserved_randomness, seed_step
 from vitscope.training.records import diverged, finish_run, postfix, progress_bar, stopped, write_history
@@ -61,7 +61,7 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
         training = Training(options, accelerator, command)
         try:
             if training.unfinished and options.evaluate:
-                evaluate_only(options, training.run, training.data, training.model, accelerator, training.ranks)
+                evaluate_only(options, training.run, training.data, training.model, accelerator, training.processes)
             elif training.unfinished:
                 training.learn()
         finally:
@@ -73,46 +73,48 @@ class Training:
     """What a training holds: `learn` does all of it, `step` is what it does again and again."""
 
     def __init__(self, options: TrainOptions, accelerator: Accelerator, command: str | Sequence[str] | None) -> None:
-        self.options, self.accelerator, self.ranks = options, accelerator, Ranks.join()
+        self.options, self.accelerator, self.processes = options, accelerator, Processes.join()
         self.device, self.dtype = accelerator.device, getattr(torch, options.dtype)
-        self.data = open_data(options, self.ranks.world)
+        self.data = open_data(options, self.processes.world)
         self.steps = steps_per_epoch(len(self.data.train), options.batch_size)
         self.model = build_model(options, self.data.train)
         self.model.module.to(self.dtype)
         config = resolved(options, self.data, self.model, self.device.type)
-        self.probes = Probes(options, self.model.to(self.device), self.ranks)
+        self.probes = Probes(options, self.model.to(self.device), self.processes)
         self.objective = Objective(options, open_teacher(options, self.model, self.device))
         self.mix = Mixing(options, self.model.num_classes)
         self.network = build_network(options, self.model, accelerator)
         self.learned, self.held_out = open_pictures(options, self.data, self.model)
         self.schedule = Schedule(options, self.network.plain, self.steps)
-        self.watch, self.stop, self.stops = Watch(self.device, self.ranks), StopRequest(), False
+        self.watch, self.stop, self.stops = Watch(self.device, self.processes), StopRequest(), False
         # the run folder is the last to be opened: what is refused above has written nothing
-        self.run, self.unfinished = open_run(options, config, self.model, self.data, self.probes, self.ranks, command)
+        self.run, self.unfinished = open_run(
+            options, config, self.model, self.data, self.probes, self.processes, command
+        )
 
     def learn(self) -> None:
         """All epochs that are left."""
-        options, run, ranks = self.options, self.run, self.ranks
+        options, run, processes = self.options, self.run, self.processes
         self.average = build_average(options, self.model)  # of the weights; None without ema
-        self.progress = progress = resume(options, run, self.network, self.average, self.accelerator, ranks)
+        self.progress = progress = resume(options, run, self.network, self.average, self.accelerator, processes)
         self.tracking = Tracking(options, self.accelerator, run)
-        ranks.first_decides(self.tracking.start)
+        processes.first_decides(self.tracking.start)
         self.started = time.monotonic()
         if progress.epoch == progress.step == 0 and self.probes.due(0):
             self.probes.measure(0, run)
-        with deferred_signals() as self.stop, progress_bar(options, run, progress, self.steps, ranks) as self.bar:
+        with deferred_signals() as self.stop, progress_bar(options, run, progress, self.steps, processes) as self.bar:
             for epoch in range(progress.epoch, options.epochs):
                 self._steps_of(epoch)
                 self._end_of(epoch)
         self.tracking.close()
         progress.seconds += time.monotonic() - self.started
-        ranks.first_decides(lambda: finish_run(run, self.data, progress))
+        processes.first_decides(lambda: finish_run(run, self.data, progress))
 
     def step(self, at: int, batch: Batch, augment: EpochAugmentation) -> None:
         """One step of the optimiser, the `at`-th of the training. batch: what this process has of its pictures."""
         options, network, accelerator = self.options, self.network, self.accelerator
         self.schedule.set(at, [row["test_accuracy"] for row in self.progress.history])
-        seed_step(options.seed, at, self.ranks.rank)
+        seed_step(options.seed, at, self.processes.rank)
         images = onto(self.device, augment(batch.images, batch.indices)).to(self.dtype)  # (B, C, H, W)
         images, targets = self.mix(images, onto(self.device, batch.labels))  # targets (B,), or (B, classes) where mixed
 
@@ -139,10 +141,10 @@ class Training:
 
         A process may have fewer than another, where a picture could not be read. The sum stays on the device.
         """
-        if self.ranks.world == 1:
+        if self.processes.world == 1:
             return 1 / images
         mine = torch.full((), images, dtype=self.dtype, device=self.device)
-        return self.ranks.world / self.accelerator.reduce(mine, reduction="sum")
+        return self.processes.world / self.accelerator.reduce(mine, reduction="sum")
 
     def _look(self, at: int, images: Sequence[Tensor]) -> None:
         """Every few steps, and before whatever is saved: are all losses finite, and was anyone asked to stop?"""
@@ -164,17 +166,17 @@ class Training:
     def _first_bad(self, at: int, images: Sequence[Tensor]) -> str:
         """The first tensor that is not finite in the step that has just been made, piece by piece."""
         self.network.collect()
-        seed_step(self.options.seed, at, self.ranks.rank)  # dropout falls as it did
+        seed_step(self.options.seed, at, self.processes.rank)  # dropout falls as it did
         mine = next(filter(None, (first_bad_tensor(self.model.module, x) for x in images)), None)
-        return next(filter(None, gather(self.ranks, mine)), "the loss itself")
+        return next(filter(None, gather(self.processes, mine)), "the loss itself")
 
     def _steps_of(self, epoch: int) -> None:
         """The steps that are left of an epoch; after each of them the training can be saved."""
         options, progress, recipe = self.options, self.progress, self.model.preprocess
         black = (-torch.tensor(recipe.mean) / torch.tensor(recipe.std))[:, None, None]  # (C, 1, 1)
         augment = EpochAugmentation(options.augment, len(self.data.train), black, options.seed, epoch)
-        here = {"rank": self.ranks.rank, "world": self.ranks.world, "start": progress.step}
-        size = options.batch_size // self.ranks.world
+        here = {"rank": self.processes.rank, "world": self.processes.world, "start": progress.step}
+        size = options.batch_size // self.processes.world
         self.network.module.train()
         for batch in self.learned.epoch(size, seed=options.seed, epoch=epoch, **here):
             at = epoch * self.steps + progress.step
@@ -189,7 +191,7 @@ class Training:
 
     def _end_of(self, epoch: int) -> None:
         """What an epoch has taught: judged on held-out images, written down, saved."""
-        progress, run, ranks = self.progress, self.run, self.ranks
+        progress, run, processes = self.progress, self.run, self.processes
         loss, right, images = progress.sums
         self.network.collect()
         test_loss, test_accuracy = self._judge(self.model)
@@ -212,12 +214,12 @@ class Training:
         if test_accuracy > progress.best_accuracy:
             progress.best_accuracy, progress.best_epoch = test_accuracy, epoch + 1
             self._write(BEST)
-        ranks.first_decides(lambda: write_history(run, progress))
+        processes.first_decides(lambda: write_history(run, progress))
         self._save()
         self.tracking.log(row, epoch + 1)
 
     def _judge(self, model: Model) -> tuple[float, float]:
-        return evaluate(self.options, model, self.held_out, self.accelerator, self.ranks, self.progress.skipped)
+        return evaluate(self.options, model, self.held_out, self.accelerator, self.processes, self.progress.skipped)
 
     def _saves_after(self, at: int) -> bool:
         every = self.options.checkpoint_steps
@@ -226,7 +228,9 @@ class Training:
     def _save(self) -> None:
         """All processes come here together, after a look at the losses; the first one writes."""
         progress, scaler = self.progress, self.accelerator.scaler
-        progress.skipped = sorted({tuple(s): s for part in gather(self.ranks, progress.skipped) for s in part}.values())
+        progress.skipped = sorted(
+            {tuple(s): s for part in gather(self.processes, progress.skipped) for s in part}.values()
+        )
         now = {**asdict(progress), "seconds": progress.seconds + time.monotonic() - self.started}
         self.network.collect()
         state = {"progress": now, "optimizer": self.network.optimizer_state()}
@@ -240,4 +244,4 @@ class Training:
             self.run.check_writable()  # a deleted folder would be made again, with half of what belongs there
             save_checkpoint(self.run.checkpoints_dir, name, self.model.module.state_dict(), state, averaged)
 
-        self.ranks.first_decides(put)
+        self.processes.first_decides(put)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitscope.data.mask_decoding import doubtful_masks
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 from vitscope.runs import Run, atomic_write
 from vitscope.training.checkpoint import load_checkpoint, newest_checkpoint
 from vitscope.training.network import Replicated
@@ -33,7 +33,7 @@ def open_run(
     model: Model,
     data: TrainData,
     probes: Probes,
-    ranks: Ranks,
+    processes: Processes,
     command: str | Sequence[str] | None,
 ) -> tuple[Run, bool]:
     """The run folder, made or re-opened by the first process alone -> (run, is there anything left to do?)"""
@@ -53,7 +53,7 @@ def open_run(
                 run.log_warning(remark)
         return True
 
-    unfinished = ranks.first_decides(begin)
+    unfinished = processes.first_decides(begin)
     return (opened[0] if opened else Run.create(out, config, kind=KIND, lock=False)), unfinished
 
 
@@ -63,10 +63,10 @@ def resume(
     network: Replicated,
     average: Average | None,
     accelerator: Accelerator,
-    ranks: Ranks,
+    processes: Processes,
 ) -> Progress:
     """Put the newest good checkpoint into the network, its average and the optimiser."""
-    now = Progress(processes=ranks.world, threads=torch.get_num_threads(), accumulate=options.accumulate)
+    now = Progress(processes=processes.world, threads=torch.get_num_threads(), accumulate=options.accumulate)
 
     def find() -> Path | None:
         path, remarks = newest_checkpoint(run.checkpoints_dir)
@@ -74,7 +74,7 @@ def resume(
             run.log_warning(remark)
         return path
 
-    path = ranks.first_decides(find)
+    path = processes.first_decides(find)
     if path is None:
         return now
     checkpoint = load_checkpoint(path)
@@ -84,7 +84,7 @@ def resume(
     if accelerator.scaler is not None and checkpoint.state["scaler"] is not None:
         accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     before = Progress(**checkpoint.state["progress"])
-    if ranks.first and before.manner != now.manner:
+    if processes.first and before.manner != now.manner:
         run.log_warning(
             f"Begun with {before.manner}, resumed with {now.manner}: sums are taken in another order, so the last "
             "digits differ from an undisturbed run, and dropout is drawn otherwise."

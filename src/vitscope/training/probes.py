@@ -10,7 +10,7 @@ from vitscope.analyses.naming import with_options
 from vitscope.analyses.one_pass import measure
 from vitscope.analyses.selection import choose_analyses, start_analyses
 from vitscope.errors import VitscopeError
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 from vitscope.training.options import TrainOptions
 from vitscope.training.setup import probe_data
 
@@ -26,8 +26,8 @@ PREFIX = "probe_"
 class Probes:
     """What is watched while a model learns. Tables `probe_<table>` begin with the columns epoch and split."""
 
-    def __init__(self, options: TrainOptions, model: Model, ranks: Ranks) -> None:
-        self.options, self.model, self.ranks = options, model, ranks
+    def __init__(self, options: TrainOptions, model: Model, processes: Processes) -> None:
+        self.options, self.model, self.processes = options, model, processes
         watched = chosen_probes(options)
         self._optional = {column for analysis in watched for column in analysis.optional}
         self.data = {split: probe_data(options, split) for split in options.probe_splits if options.probe}
@@ -45,19 +45,19 @@ class Probes:
                 table.insert(0, "epoch", epoch)
                 table.insert(1, "split", split)
                 found.setdefault(name, []).append(table)
-        if self.ranks.first:
+        if self.processes.first:
             for name, tables in found.items():
                 _append(run, PREFIX + name, epoch, tables, self._optional)
 
     def _tables(self, split: str) -> Mapping[str, pd.DataFrame]:
-        """Every process measures its share; their sums are added up in the order of the ranks. {} on other ranks."""
-        data, ranks = self.data[split], self.ranks
+        """Every process measures its share; the sums are added up in their order. {} on all but the first."""
+        data, processes = self.data[split], self.processes
         setting = Setting(
             classes=tuple(map(str, data.classes)),
             gallery=frozenset(),  # maps of single images belong to `analyze`
             images=len(data),
-            rank=ranks.rank,
-            world=ranks.world,
+            rank=processes.rank,
+            world=processes.world,
             seed=self.options.seed,
         )
         analyses = self._fresh(setting)
@@ -66,13 +66,13 @@ class Probes:
         batches = data.batches(
             self.model.preprocess,
             self.options.look_size,
-            rank=ranks.rank,
-            world=ranks.world,
+            rank=processes.rank,
+            world=processes.world,
             workers=self.options.workers,
         )
         measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses))
-        shares = gather(ranks, [analysis.sums for analysis in everyone(analyses)])
-        if not ranks.first:
+        shares = gather(processes, [analysis.sums for analysis in everyone(analyses)])
+        if not processes.first:
             return {}
         tables: dict[str, pd.DataFrame] = {}
         for number, analysis in enumerate(everyone(analyses)):
@@ -112,14 +112,14 @@ def check_probes(options: TrainOptions, model: Model) -> None:
         start_analyses(analyses, model, probe_data(options, split), explicit=True)
 
 
-def gather(ranks: Ranks, mine: object) -> list:
-    """What every process has, in the order of their ranks, on every process."""
-    if ranks.world == 1:
+def gather(processes: Processes, mine: object) -> list:
+    """What every process has, in their order, on every process."""
+    if processes.world == 1:
         return [mine]
     import torch.distributed as dist
 
-    everyone: list = [None] * ranks.world
-    dist.all_gather_object(everyone, mine, group=ranks.group)
+    everyone: list = [None] * processes.world
+    dist.all_gather_object(everyone, mine, group=processes.group)
     return everyone
 
 

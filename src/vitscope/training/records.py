@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitscope.analyses.base import Figure
-from vitscope.processes import Ranks
+from vitscope.analyses.base import Headline
+from vitscope.processes import Processes
 from vitscope.runs import Run
 from vitscope.training.checkpoint import LAST
 from vitscope.training.options import TrainOptions
@@ -51,8 +51,8 @@ def finish_run(run: Run, data: TrainData, progress: Progress) -> None:
     chosen = f"{held_out}, after epoch {progress.best_epoch}, which was chosen on these images"
     run.write_summary(
         {
-            "train.test_accuracy": Figure(100 * last["test_accuracy"], "%", n, f"{held_out}, after the last epoch"),
-            "train.best_accuracy": Figure(100 * progress.best_accuracy, "%", n, chosen),
+            "train.test_accuracy": Headline(100 * last["test_accuracy"], "%", n, f"{held_out}, after the last epoch"),
+            "train.best_accuracy": Headline(100 * progress.best_accuracy, "%", n, chosen),
         }
     )
     note_skipped(run, progress.skipped)
@@ -67,7 +67,7 @@ def note_skipped(run: Run, skipped: list[list[Any]]) -> None:
         run.log_warning(f"{len(skipped):,} images could not be read and were left out: table 'skipped'.")
 
 
-def progress_bar(options: TrainOptions, run: Run, progress: Progress, steps: int, ranks: Ranks) -> Any:
+def progress_bar(options: TrainOptions, run: Run, progress: Progress, steps: int, processes: Processes) -> Any:
     from tqdm import tqdm
 
     return tqdm(
@@ -77,7 +77,7 @@ def progress_bar(options: TrainOptions, run: Run, progress: Progress, steps: int
         unit="step",
         mininterval=0.5,
         dynamic_ncols=True,
-        disable=not (options.progress and ranks.first),
+        disable=not (options.progress and processes.first),
     )
 
 

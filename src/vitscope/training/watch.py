@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vitscope.processes import Ranks
+from vitscope.processes import Processes
 from vitscope.training.probes import gather
 
 STEPS = 10  # between two looks, at most
@@ -23,10 +23,10 @@ SECONDS = 1.0  # between two looks, about: who asks a training of slow steps to 
 class Watch:
     """`note` every step, `look` when it is `due`. All processes look at the same steps."""
 
-    def __init__(self, device: torch.device, ranks: Ranks) -> None:
-        self.ranks = ranks
+    def __init__(self, device: torch.device, processes: Processes) -> None:
+        self.processes = processes
         # one process on a CPU has nothing to wait for and nobody to ask: it looks at every step
-        self.longest = 1 if device.type == "cpu" and ranks.world == 1 else STEPS
+        self.longest = 1 if device.type == "cpu" and processes.world == 1 else STEPS
         self.gap = 1  # steps until the next look
         self._steps: list[tuple[Tensor, int]] = []  # since the last look: (2,) on the device, images
         self._looked = time.monotonic()
@@ -38,7 +38,7 @@ class Watch:
 
     def due(self, stop: bool) -> bool:
         """Is it time? One process alone stops as soon as it is asked to; several have to agree on the step."""
-        return len(self._steps) >= self.gap or (stop and self.ranks.world == 1)
+        return len(self._steps) >= self.gap or (stop and self.processes.world == 1)
 
     def look(self, stop: bool) -> tuple[list[list[float]], bool]:
         """(loss, right answers, images) of each step since the last look, over all processes; was anyone asked to stop?
@@ -47,7 +47,7 @@ class Watch:
         """
         values = torch.stack([row for row, _ in self._steps]).tolist()  # (steps, 2): here the host waits
         mine = [(*value, images) for value, (_, images) in zip(values, self._steps)]
-        everyone = gather(self.ranks, (mine, stop, time.monotonic() - self._looked))
+        everyone = gather(self.processes, (mine, stop, time.monotonic() - self._looked))
         steps = [[sum(column) for column in zip(*rows)] for rows in zip(*(rows for rows, _, _ in everyone))]
         slowest = max(seconds for _, _, seconds in everyone)
         self.gap = max(1, min(self.longest, int(SECONDS * len(mine) / max(slowest, 1e-9))))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis, with_rows
 from vitscope.analyses.class_space.conventions import SOURCES, exclusive_shares
 from vitscope.analyses.class_space.sharing import Readings
@@ -88,7 +88,7 @@ class Composition(ClassSpaceAnalysis):
         found = {"class_space_composition": shares, "class_space_matches": matches}
         return with_rows({name: pd.DataFrame(rows) for name, rows in found.items()})
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         if self.variant == "code":
             return {}
         table = self.tables().get("class_space_composition")
@@ -97,7 +97,7 @@ class Composition(ClassSpaceAnalysis):
         last = table[(table["tokens"] == "image") & (table["block"] == self.layout.blocks - 1)]
         note = "last block, image tokens, exclusive shares"
         return {
-            f"composition_{row['source']}": Figure(float(row["share"]), "%", int(row["n_images"]), note)
+            f"composition_{row['source']}": Headline(float(row["share"]), "%", int(row["n_images"]), note)
             for row in last.to_dict("records")
             if row["source"] in ("previous", "none")
         }

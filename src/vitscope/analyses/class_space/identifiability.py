@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.projection import Heads, Reading
 from vitscope.analyses.class_space.ranks import identifiability
@@ -135,7 +135,7 @@ class Identifiability(ClassSpaceAnalysis):
         self._seen = []
 
     def _add(self, where: Any, rank: Tensor, change: Tensor, readings: Readings) -> Tensor:
-        """Ranks and rises (..., B, n), at index `where` of stages and blocks."""
+        """Processes and rises (..., B, n), at index `where` of stages and blocks."""
         values = token_values(rank, change, self.projector.classes)  # (..., 4, B, n)
         self.add_clusters("tokens", where, values, readings.members)
         hits = torch.einsum("...bn,bgn->...bg", values[..., 1, :, :], readings.members)
@@ -224,7 +224,7 @@ class Identifiability(ClassSpaceAnalysis):
         difference, p = pooled_test(n, totals, self.sums["pooled_squares"][measure, point, block].tolist())
         return {"difference_pooled": difference, "p_pooled": p}
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         table = self.tables().get("class_space_identifiability")
         if table is None:  # no image has a label
             return {}
@@ -232,7 +232,7 @@ class Identifiability(ClassSpaceAnalysis):
         figures = {}
         for row in last.to_dict("records"):
             note = f"last block, {row['tokens']} tokens, variant {self.variant}"
-            figures[f"identifiable_{row['tokens']}"] = Figure(float(row["rate"]), "%", int(row["n_images"]), note)
+            figures[f"identifiable_{row['tokens']}"] = Headline(float(row["rate"]), "%", int(row["n_images"]), note)
         return figures
 
 

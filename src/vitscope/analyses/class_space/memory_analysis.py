@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_rows
 from vitscope.analyses.class_space.memories import (
     BEST,
@@ -230,7 +230,7 @@ class Memories(ClassSpaceAnalysis):
             frames.append(pd.DataFrame(rows).assign(p_holm=holm([float(r["p"]) for r in rows])))
         return pd.concat(frames, ignore_index=True).assign(n_classes=self.projector.classes)
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         table = self.tables().get("class_space_memories")
         if table is None:  # no image has a label
             return {}
@@ -241,7 +241,9 @@ class Memories(ClassSpaceAnalysis):
             note = (
                 f"largest over blocks (block {best['block']}), {best['tokens']} tokens, coefficients {self.activation}"
             )
-            figures[f"key_value_agreement_{layer}"] = Figure(float(best["agreement"]), "%", int(best["n_images"]), note)
+            figures[f"key_value_agreement_{layer}"] = Headline(
+                float(best["agreement"]), "%", int(best["n_images"]), note
+            )
         return figures
 
 

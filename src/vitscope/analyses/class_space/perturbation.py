@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.attention_edits import attention_edit
 from vitscope.analyses.class_space.conventions import REMOVALS
@@ -258,13 +258,13 @@ class Perturbation(ClassSpaceAnalysis):
             rows.append(row | {"lost": round(before - both), "gained": round(after - both), "n_images": round(n)})
         return pd.DataFrame(rows)
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         table = self.tables().get("perturbation")
         if table is None:  # no image has a label
             return {}
         last = table[(table["block"] == self.layout.blocks - 1) & table["tokens"].isin(["image", "object", "context"])]
         return {
-            str(row["perturbation"]): Figure(
+            str(row["perturbation"]): Headline(
                 float(row["rate_after"]),
                 "%",
                 int(row["n_images"]),

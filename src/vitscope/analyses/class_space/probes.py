@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
 from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_positions, position_kind
 from vitscope.analyses.class_space.projection import Heads
@@ -316,11 +316,11 @@ class Probes(ClassSpaceAnalysis):
             )
         return rows
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         table = self.tables()["probes"]
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
         return {
-            f"{row['tokens']}": Figure(
+            f"{row['tokens']}": Headline(
                 float(row["accuracy"]),
                 "%",
                 int(row["n_images"]),

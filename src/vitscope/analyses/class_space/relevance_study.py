@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import check_points
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_control, with_rows
 from vitscope.analyses.class_space.curves import (
     DIRECTIONS,
@@ -267,7 +267,7 @@ class Relevance(ClassSpaceAnalysis):
         row |= {"average_precision": mean.value, "average_precision_low": mean.low, "average_precision_high": mean.high}
         return row | {"object_share": float(self.sums["chance"]) / n, "n_masked": round(n)}
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         found = self.tables().get("relevance")
         if found is None:  # no image has a label
             return {}
@@ -278,4 +278,4 @@ class Relevance(ClassSpaceAnalysis):
         name = str(best.index[-1])
         chance = float(table["negative_area"][RANDOM])
         note = f"largest of {len(best)} methods ({name}); random {chance:.3f}"
-        return {"negative_area": Figure(float(best["negative_area"].iloc[-1]), "area", int(self.sums["n"]), note)}
+        return {"negative_area": Headline(float(best["negative_area"].iloc[-1]), "area", int(self.sums["n"]), note)}

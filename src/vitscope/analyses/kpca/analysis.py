@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import attention_facts, check_points
-from vitscope.analyses.base import Analysis, Figure, zeros
+from vitscope.analyses.base import Analysis, Headline, zeros
 from vitscope.analyses.control import check_control
 from vitscope.analyses.kpca.gram import all_finite
 from vitscope.analyses.kpca.keygram import shared_for
@@ -149,9 +149,9 @@ class KpcaAnalysis(Analysis):
         variant = [] if self.variant == "exact" else [f"variant {self.variant}"]
         return "; ".join([*variant, *(["standardised per token"] if self.standardised else []), *self.remarks])
 
-    def figure(self, value: Tensor | float, unit: str, note: str) -> Figure:
+    def figure(self, value: Tensor | float, unit: str, note: str) -> Headline:
         """A headline number with the protocol behind its note."""
-        return Figure(float(value), unit, self.images, "; ".join(part for part in (note, self.note()) if part))
+        return Headline(float(value), unit, self.images, "; ".join(part for part in (note, self.note()) if part))
 
     # sums of per-image numbers
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.kpca import nulls
 from vitscope.analyses.kpca.alignment import ratio
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
@@ -178,7 +178,7 @@ class Gamma(KpcaAnalysis):
         tables = {"kpca_gamma": per_block, "kpca_gamma_average": average, "kpca_gamma_heads": heads}
         return self.labelled({name: pd.concat(frames, ignore_index=True) for name, frames in tables.items()})
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         notes = {
             "recovered": "of the vectors behind the learned values; 0 for eigenvectors",
             "random": "of random vectors",

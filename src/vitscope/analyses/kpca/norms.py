@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.kpca import order
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.reconstruction import MAX_LOG, shared_norms
@@ -132,7 +132,7 @@ class Norms(KpcaAnalysis):
             | {"share": share[block, norm, place].numpy(), "n": self.images}
         )
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         if not self.images:
             return {}
         counts, totals = self.kept()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis, zeros
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.gram import double, scores, standardise
 from vitscope.analyses.kpca.keygram import Shared
@@ -153,7 +153,7 @@ class Reconstruction(KpcaAnalysis):
             )
         return self.labelled(tables)
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         rate, ratio = (self.moments(metric)[0].mean() for metric in ("violation", "log10_ratio"))
         return {
             "violation": self.figure(100 * rate, "%", "tokens with ‖h‖² > ‖φ(q)‖², impossible for a projection"),

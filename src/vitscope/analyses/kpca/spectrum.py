@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.analyses.kpca.eigen import numerical_rank
@@ -187,7 +187,7 @@ class Spectrum(KpcaAnalysis):
         tables = {"kpca_spectrum": self.heads_table(*self.METRICS), "kpca_eigenvalues": eigenvalues}
         return self.labelled(tables | {"kpca_eigenvalue_statistics": pd.DataFrame(statistics)})
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         by_rank = f"largest of the {self.of}, averaged by rank over heads and blocks; no keys can exceed "
         bound = f"{self.layout.tokens / self.divisor:g}"
         return {

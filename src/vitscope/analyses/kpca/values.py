@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Figure, register_analysis
+from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.kpca import alignment, nulls
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.construction import theoretical_values, unit_scale
@@ -222,7 +222,7 @@ class Values(KpcaAnalysis):
         }
         return self.labelled(tables)
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         found = {}
         for measure, name in HEADLINES.items():
             for kind in (k for k in self.kinds if k != OTHER):

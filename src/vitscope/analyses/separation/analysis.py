@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.separation.definition import (
     Averaging,
     check_averaging,
@@ -160,7 +160,7 @@ class Separation(Analysis):
         table["averaging"] = self.averaging
         return {"separation": table, "separation_fits": block_fits(table), "separation_spike": spikes(table)}
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         tables = self.tables()
         table = tables["separation"]
         token = read_token(table)
@@ -168,11 +168,11 @@ class Separation(Analysis):
         figures = {}
         note = f"{token} token, {self.averaging}-averaged"
         if last["defined"]:
-            figures["last_block"] = Figure(float(last["fuzziness"]), "", int(last["images"]), f"last block, {note}")
+            figures["last_block"] = Headline(float(last["fuzziness"]), "", int(last["images"]), f"last block, {note}")
         fits = tables["separation_fits"]
         law = fits[(fits["curve"] == "log_linear") & (fits["token"] == token)]
         if len(law) and law["rho"].notna().all():
-            figures["rate"] = Figure(
+            figures["rate"] = Headline(
                 float(law["rho"].iloc[0]), "per block", int(last["images"]), f"log-linear over the blocks, {note}"
             )
         return figures

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vitscope.analyses.base import Analysis, Figure, register_analysis, zeros
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.errors import UnsupportedModelError
 from vitscope.robustness.condition import CLEAN
 from vitscope.robustness.evaluation.readings import judge, plan_readings
@@ -82,7 +82,7 @@ class Evaluation(Analysis):
         found = [results.of(reading) for reading in clean]
         return (found[0].right, found[0].n) if found else None
 
-    def summary(self) -> dict[str, Figure]:
+    def summary(self) -> dict[str, Headline]:
         from vitscope.robustness.evaluation.tables import headline
 
         return headline(self.tables())

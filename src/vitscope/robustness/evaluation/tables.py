@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitscope.analyses.base import Figure
+from vitscope.analyses.base import Headline
 from vitscope.errors import DataError
 from vitscope.robustness.calibration import aurra, ece, rms_calibration
 from vitscope.robustness.condition import CLEAN
@@ -232,9 +232,9 @@ def detection_table(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def headline(tables: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
+def headline(tables: Mapping[str, pd.DataFrame]) -> dict[str, Headline]:
     """Headline figures: every set as a whole, mCE, and how well ImageNet-O is noticed."""
-    figures: dict[str, Figure] = {}
+    figures: dict[str, Headline] = {}
     rows = {name: table.to_dict("records") for name, table in tables.items()}
     for row in rows.get("evaluation", []):
         if row["corruption"] != NONE or row["images"] != "all":
@@ -243,17 +243,17 @@ def headline(tables: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
         note = f"top-1 among {row['classes']} classes, 95 % interval {row['top1_low']:.3g} to {row['top1_high']:.3g}"
         if row["set"] != CLEAN and not math.isnan(row["difference"]):
             note += f"; clean images of the same classes: {row['clean']:.3g} %"
-        figures[name] = Figure(float(row["top1"]), "%", int(row["n"]), note)
+        figures[name] = Headline(float(row["top1"]), "%", int(row["n"]), note)
     for row in rows.get("corruption_mean", []):
         name, n = ("C" if row["set"] == "C" else "corrupted"), int(row["n"])
         what = f"{row['corruptions']} corruptions, severities {row['severities']}"
-        figures[f"{name}_top1"] = Figure(float(row["top1"]), "%", n, f"mean over {what}")
+        figures[f"{name}_top1"] = Headline(float(row["top1"]), "%", n, f"mean over {what}")
         if not math.isnan(row["mce"]):
             how = "distributed images" if name == "C" else "corrupted on the fly"
             note = f"mean corruption error against AlexNet, {how}; smaller is better"
-            figures[f"{name}_mce"] = Figure(float(row["mce"]), "%", n, note)
+            figures[f"{name}_mce"] = Headline(float(row["mce"]), "%", n, note)
     for row in rows.get("ood_detection", []):
         name = row["set"] if row["classes"].startswith("all") else f"{row['set']}_own_classes"
         note = f"score {row['score']} over {row['classes']} classes; chance {row['aupr_chance']:.3g} %"
-        figures[f"{name}_aupr"] = Figure(float(row["aupr"]), "%", int(row["n_out"] + row["n_clean"]), note)
+        figures[f"{name}_aupr"] = Headline(float(row["aupr"]), "%", int(row["n_out"] + row["n_clean"]), note)
     return figures

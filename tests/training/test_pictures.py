@@ -9,8 +9,8 @@ from PIL import Image
 from vitscope.data import Batch, ImageData, load_data, train_batches
 from vitscope.data.randomness import permutation
 from vitscope.models import Preprocess
-from vitscope.training.memory import Pictures
 from vitscope.training.picture_augment import Changes, PictureAugmentation
+from vitscope.training.pictures import Pictures
 
 RECIPE = Preprocess((1, 8, 8), (0.5,), (0.5,))
 
