@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.control import check_control, shared_twin, start_controls
 from vitscope.analyses.finishing import put_together
-from vitscope.analyses.gallery import choose_gallery
+from vitscope.analyses.gallery import Gallery, choose_gallery
 from vitscope.analyses.options import EngineOptions
 from vitscope.analyses.request import AnalyzeOptions, call
 from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
@@ -154,7 +154,8 @@ def analyze_one(
         if not unfinished:
             _say(f"{out} is complete: nothing to compute.", options, processes)
             return run
-        share = Share(run, model, running, setting, options.save_every)
+        gallery = Gallery(run, setting, model)  # first: its rows of a table come before those that a lens adds
+        share = Share(run, model, [gallery, *running], setting, options.save_every)
         for analysis in running:
             known = list(analysis.remarks)
             analysis.prepare(data, model)

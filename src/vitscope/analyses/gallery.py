@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vitscope.analyses.base import Analysis, Setting
 from vitscope.models.preprocessing import UNTOUCHED
 from vitscope.runs.files import atomic_write
 
@@ -18,7 +19,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vitscope.data.batch import Batch
+    from vitscope.models import Model
     from vitscope.models.preprocessing import Preprocess
+    from vitscope.runs import Run
+
+
+class Gallery(Analysis):
+    """The pictures of a run's gallery, and a row for each: what any run has, whatever is measured in it."""
+
+    controllable = False
+    name = "gallery"
+
+    def __init__(self, run: Run, setting: Setting, model: Model) -> None:
+        super().__init__()
+        self.run, self.setting, self.model = run, setting, model
+
+    def end_batch(self, batch: Batch) -> None:
+        rows = gallery_rows(batch, self.setting.gallery, self.setting.classes, self.model.num_classes)
+        if rows is not None:
+            self.run.check_writable()  # a pass takes a while: the folder may be another process's by now
+            save_thumbnails(self.run.images_dir, batch, self.setting.gallery, self.model.preprocess)
+            self.emit("images", rows)
 
 
 def choose_gallery(labels: Sequence[int], wanted: int = 8) -> frozenset[int]:

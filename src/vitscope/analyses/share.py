@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vitscope.analyses.base import Analysis, Setting, everyone
-from vitscope.analyses.gallery import gallery_rows, save_thumbnails
 from vitscope.analyses.one_pass import OnePass, evaluating, forget_control_rows
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import RowWriter, rows_folder
@@ -86,12 +85,6 @@ class Share:
         """One forward pass; sums, rows and counters move on together."""
         self.one_pass(batch)
         self.run.check_writable()  # a pass takes a while: the folder may be another process's by now
-        if len(batch):
-            head = self.model.num_classes
-            shown = gallery_rows(batch, self.setting.gallery, self.setting.classes, head)
-            if shown is not None:
-                save_thumbnails(self.run.images_dir, batch, self.setting.gallery, self.model.preprocess)
-                self.rows.append("images", [shown])
         for analysis in self.analyses:
             for table, frames in analysis.rows.items():
                 self.rows.append(table, frames)
