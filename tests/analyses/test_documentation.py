@@ -6,7 +6,7 @@ import re
 def test_the_printed_example_analysis_passes_its_printed_test_and_draws_its_panel(repository, tmp_path):
     blocks = re.findall(r"```python\n(# (?:src|tests)/.*?)```", (repository / "docs" / "analyses.md").read_text(), re.S)
     assert [block.splitlines()[0].split("/")[-1] for block in blocks] == ["residual_norm.py", "test_residual_norm.py"]
-    exec(compile(blocks[0], "docs/analyses.md", "exec"), analysis := {})
+    exec(compile(blocks[0], "docs/analyses.md", "exec"), analysis := {"__name__": "residual_norm"})
     exec(compile(blocks[1], "docs/analyses.md", "exec"), test := {})
     test["test_norms_are_those_of_a_plain_cache"]()
 
