@@ -108,8 +108,9 @@ for o in options:
 
 def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, textures: Path, tmp_path: Path) -> None:
     plain = {**EXACT, "data": str(pictures(tmp_path / "pictures")), "batch_size": 8, "ema": 0.9}
-    plain |= {"clip_grad": None, "optimizer": "sgd"}  # neither may hide a gradient of another length
-    shared = [tiny("whole", **MIXED), *(tiny(name, accumulate=4, **MIXED) for name in ("cut", "stopped"))]
+    plain |= {"clip_grad": None, "optimizer": "sgd", "epochs": 1}  # neither may hide a gradient of another length
+    mixed = {**MIXED, "epochs": 1}
+    shared = [tiny("whole", **mixed), *(tiny(name, accumulate=4, **mixed) for name in ("cut", "stopped"))]
     two = [tiny("two", accumulate=2, **plain), tiny("parts", accumulate=2, sharded=True, **{**plain, "ema": 0.0})]
     arguments = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in [*two, *shared]])
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

@@ -154,17 +154,15 @@ class Training:
         found, self.stops = self.watch.look(self.stop.made)
         for step, (loss, right, n) in enumerate(found, at + 1 - len(found)):
             if not loss < float("inf"):
-                first = (
-                    self._first_bad(at, images)
-                    if step == at
-                    else (f"not known, because it was noticed at step {at}, when the weights had already followed it")
-                )
+                first = self._first_bad(step, at, images)
                 raise NumericalError(diverged(self.options, self.run, loss / n, step, self.steps, first))
             self.progress.sums = [a + b for a, b in zip(self.progress.sums, (loss, right, n))]
         self.bar.set_postfix_str(postfix(self.progress), refresh=False)
 
-    def _first_bad(self, at: int, images: Sequence[Tensor]) -> str:
-        """The first tensor that is not finite in the step that has just been made, piece by piece."""
+    def _first_bad(self, step: int, at: int, images: Sequence[Tensor]) -> str:
+        """The first tensor that is not finite in `step`, if that is the present one: its weights have not moved yet."""
+        if step < at:
+            return f"not known, because it was noticed at step {at}, when the weights had already followed it"
         self.network.collect()
         seed_step(self.options.seed, at, self.processes.rank)  # dropout falls as it did
         mine = next(filter(None, (first_bad_tensor(self.model.module, x) for x in images)), None)
