@@ -31,7 +31,7 @@ def runs(weights: str | None, data: str | None) -> dict[str, list[str]]:
                   "--seeds", "2", "--probe", "separation", "--probe-images", "50", *QUIET],
     }  # fmt: skip
     if weights and data:
-        names = "accuracy,attention,kpca,class_space,separation"
+        names = "accuracy,attention,kpca,class_space"
         commands["tiny"] = ["analyze", "vit_tiny_patch16_224", "--weights", weights, "--data", data, "--split", "val",
                             "--images", "24", "--only", names, "--set", "kpca.control=random", *QUIET]  # fmt: skip
     return commands
