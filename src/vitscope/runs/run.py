@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,7 @@ from vitscope.options import check_finite
 from vitscope.registry import outside_modules
 from vitscope.runs.config import difference, dump_yaml, load_yaml, plain
 from vitscope.runs.environment import describe_environment
-from vitscope.runs.files import atomic_write, explain, make_folder, remove_leftovers
+from vitscope.runs.files import as_json, atomic_write, make_folder, remove, remove_leftovers
 from vitscope.runs.lock import LOCK_NAME, FolderLock, lock_holder
 from vitscope.runs.shape import misfit, read_json
 
@@ -115,13 +113,13 @@ class Run:
         # run.json comes first and says 'new' until config.yaml stands: a kill in between leaves a folder that
         # is recognised and begun again, never one that is half of the old run.
         marker = {"format": FORMAT, "kind": kind, "status": "new", "created": _now()}
-        atomic_write(self.path / "run.json", _json(marker))
+        atomic_write(self.path / "run.json", as_json(marker))
         for name in OWNED:
-            _remove(self.path / name)
+            remove(self.path / name)
         remove_leftovers(self.path)
-        atomic_write(self.path / "environment.json", _json(describe_environment(self.config, command)))
+        atomic_write(self.path / "environment.json", as_json(describe_environment(self.config, command)))
         atomic_write(self.path / "config.yaml", dump_yaml(self.config))
-        atomic_write(self.path / "run.json", _json({**marker, "status": "unfinished"}))
+        atomic_write(self.path / "run.json", as_json({**marker, "status": "unfinished"}))
 
     def _resume(self, kind: str, command: str | Sequence[str] | None, free: Sequence[str]) -> None:
         _check_format(self.path, offer_overwrite=True)
@@ -139,7 +137,7 @@ class Run:
         remove_leftovers(self.path)
         environment = self.environment
         environment.setdefault("resumed", []).append(describe_environment(self.config, command))
-        atomic_write(self.path / "environment.json", _json(environment))
+        atomic_write(self.path / "environment.json", as_json(environment))
         atomic_write(self.path / "config.yaml", dump_yaml(self.config))
 
     # where things are
@@ -258,12 +256,12 @@ class Run:
             new[name] = entry
         if wrong := misfit(new, SHAPES["summary.json"]):
             raise RunError(f"The summary cannot be written: {wrong}.")
-        atomic_write(self.path / "summary.json", _json({**self.summary, **new}))
+        atomic_write(self.path / "summary.json", as_json({**self.summary, **new}))
 
     def write_timing(self, timing: Mapping[str, Any]) -> None:
         """Seconds, images per second, memory: apart from the tables, so that those are identical from run to run."""
         self.check_writable()
-        atomic_write(self.path / "timing.json", _json({**self.timing, **plain(timing, "timing")}))
+        atomic_write(self.path / "timing.json", as_json({**self.timing, **plain(timing, "timing")}))
 
     def write_skipped(self, skipped: Iterable[tuple[int, str, str]]) -> None:
         """Replace tables/skipped.csv: (number, path, reason) in the order of the data; no file where there are none."""
@@ -274,20 +272,20 @@ class Run:
             self.write_table("skipped", pd.DataFrame(rows, columns=SKIPPED_COLUMNS))
         else:
             self.check_writable()
-            _remove(self.tables_dir / "skipped.csv")
+            remove(self.tables_dir / "skipped.csv")
 
     def log_warning(self, text: str) -> None:
         """Something the reader of the report should know. The same text is kept once."""
         self.check_writable()
         warnings = self.warnings
         if text not in warnings:
-            atomic_write(self.path / "warnings.json", _json({"warnings": [*warnings, text]}))
+            atomic_write(self.path / "warnings.json", as_json({"warnings": [*warnings, text]}))
 
     def finish(self) -> None:
         """Declare the run complete."""
         self.check_writable()
         marker = _read(self.path, "run.json")
-        atomic_write(self.path / "run.json", _json({**marker, "status": "finished", "finished": _now()}))
+        atomic_write(self.path / "run.json", as_json({**marker, "status": "finished", "finished": _now()}))
 
     def close(self) -> None:
         """Let go of the lock. The run can still be read."""
@@ -344,20 +342,6 @@ def _read(path: Path, name: str) -> dict[str, Any]:
     """One of the JSON files of a run folder, {} where it is absent."""
     remedy = "Delete it to read the run without it." if name != "run.json" else LOST
     return read_json(path / name, SHAPES[name], remedy)
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _remove(path: Path) -> None:
-    try:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise explain(error, path) from error
 
 
 def _now() -> str:
