@@ -84,3 +84,17 @@ def test_two_processes_count_what_one_counts(whole, tmp_path):
     for name in ("accuracy", "attention", "separation", "kpca_spectrum"):
         one, two = (pd.read_csv(folder / "tables" / f"{name}.csv") for folder in (whole, tmp_path / "run"))
         pd.testing.assert_frame_equal(one, two, rtol=1e-6)
+
+
+def test_another_attention_goes_into_the_blocks_that_the_row_names():
+    from vitscope import convert
+
+    sequences = load()
+    model, data = sequences.build(), sequences.Sequences()
+    with torch.no_grad():
+        before = model(data.tokens)
+        convert(model, "softmax")
+        torch.testing.assert_close(model(data.tokens), before, rtol=1e-4, atol=1e-5)
+        convert(model, "rpc", layers="0", iterations=2)
+        assert not torch.allclose(model(data.tokens), before)
+    assert model.source["attention"][0]["name"] == "rpc"

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import block_row
+from vitscope.architectures.families import block_row, family_of
 from vitscope.attention.module import AttentionModule
 from vitscope.attention.registry import attention_class, build_options
 from vitscope.errors import UnsupportedModelError, VitscopeError
@@ -157,9 +157,13 @@ def module_of(model: Any) -> nn.Module:
 
 def blocks_of(module: Any) -> list[nn.Module]:
     """The transformer blocks of a ViT."""
-    blocks = getattr(module, "blocks", None)
-    if not isinstance(blocks, nn.Module) or not len(list(blocks.children())):
-        raise UnsupportedModelError(f"{type(module).__name__} has no transformer blocks (`blocks`) to convert.")
+    try:
+        name = family_of(module).blocks
+    except UnsupportedModelError:  # its blocks themselves say why they cannot be converted
+        name = "blocks"
+    blocks = dict(module.named_modules()).get(name)
+    if blocks is None or not len(list(blocks.children())):
+        raise UnsupportedModelError(f"{type(module).__name__} has no transformer blocks (`{name}`) to convert.")
     return list(blocks.children())
 
 

@@ -23,6 +23,8 @@ from vitscope.errors import DataError
 YEARS = (2018, 2019)
 _SPLITS = ("train", "val")
 
+# One function each, not a loop: names are read off the decorators before the module is loaded.
+
 
 @register_dataset("inaturalist", splits=_SPLITS)
 def species(root: Path | None, split: str) -> Source:
