@@ -31,9 +31,9 @@ BOUNDS = {
 def make_batch(n: int, generator: torch.Generator) -> Batch:
     return Batch(
         inputs=torch.randn(n, 3, 224, 224, generator=generator),
-        labels=torch.randint(0, 1000, (n,), generator=generator),
+        targets=torch.randint(0, 1000, (n,), generator=generator),
         indices=torch.arange(100, 100 + n),  # none is in the gallery but one, as in a run over many images
-        paths=[""] * n,
+        names=[""] * n,
         masks=torch.randint(0, 2, (n, 224, 224), generator=generator, dtype=torch.uint8),
     )
 

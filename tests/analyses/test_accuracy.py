@@ -24,7 +24,7 @@ def make_batch(logits, labels, first=0):
     n = len(labels)
     indices = torch.arange(first, first + n)
     paths = [f"img{i}" for i in indices.tolist()]
-    return Batch(torch.zeros(n, 1, 2, 2), torch.tensor(labels, dtype=torch.int64), indices, paths, logits=logits)
+    return Batch(torch.zeros(n, 1, 2, 2), torch.tensor(labels, dtype=torch.int64), indices, paths, outputs=logits)
 
 
 def run_over(batches, classes, names=()):

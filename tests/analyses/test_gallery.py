@@ -35,7 +35,7 @@ def test_normalisation_is_undone_exactly():
 
 def test_rows_name_classes_only_where_they_are_known():
     logits = torch.tensor([[0.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
-    batch = Batch(torch.zeros(2, 1, 2, 2), torch.tensor([2, -1]), torch.tensor([4, 9]), ["a", "b"], logits=logits)
+    batch = Batch(torch.zeros(2, 1, 2, 2), torch.tensor([2, -1]), torch.tensor([4, 9]), ["a", "b"], outputs=logits)
     rows = gallery_rows(batch, frozenset({4, 9}), ["x", "y", "z"], head=3)
     assert rows["class_name"].tolist() == ["z", ""]
     assert rows["predicted_name"].tolist() == ["y", "x"]

@@ -32,7 +32,7 @@ def test_ece_is_that_of_the_accuracy_analysis():
     labels[:120] = logits[:120].argmax(1)
     analysis = Accuracy()
     analysis.start(SimpleNamespace(num_classes=10, name="m"))  # type: ignore[arg-type]
-    batch = Batch(torch.empty(200, 1, 1, 1), labels, torch.arange(200), [str(i) for i in range(200)], logits=logits)
+    batch = Batch(torch.empty(200, 1, 1, 1), labels, torch.arange(200), [str(i) for i in range(200)], outputs=logits)
     analysis.end_batch(batch)
     table = analysis.tables()["accuracy"].set_index("metric")["value"]
     confidence = logits.double().softmax(1).amax(1).numpy()

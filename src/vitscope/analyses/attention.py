@@ -58,9 +58,8 @@ PER_QUERY = ("entropy", "mass_class", "mass_register", "mass_self")
 
 def query_kinds(layout: Layout) -> dict[str, slice]:
     """The kinds of tokens a model has, and where they are."""
-    c, p, n = layout.class_tokens, layout.prefix_tokens, layout.tokens
-    kinds = {"class": slice(0, c), "register": slice(c, p), "image": slice(p, n)}
-    return {kind: where for kind, where in kinds.items() if where.start < where.stop}
+    kinds = {"class": slice(0, layout.class_tokens)} if layout.class_tokens else {}  # with that of distillation
+    return kinds | {kind: span for kind, span in layout.spans.items() if kind in ("register", "image")}
 
 
 def token_distances(grid: tuple[int, int], patch: tuple[int, int]) -> Tensor:
@@ -86,17 +85,17 @@ def head_statistics(pattern: Tensor, layout: Layout, distances: Tensor) -> dict[
     `PER_QUERY` ones come as (B, H, K), K kinds of queries in the order of `query_kinds`; `distance_sum` and
     `distance_mass` as (B, H). Sums over keys are float32 (at most N terms), all further ones float64.
     """
-    c, p = layout.class_tokens, layout.prefix_tokens
+    image, c = layout.image, layout.class_tokens
     rows = torch.stack(
         [
             row_entropy(pattern),
             pattern[..., :c].sum(-1),
-            pattern[..., c:p].sum(-1),
+            pattern[..., c : image.start].sum(-1),
             pattern.diagonal(dim1=-2, dim2=-1),
         ]
     ).double()  # (4, B, H, N)
     kinds = torch.stack([rows[..., where].mean(-1) for where in query_kinds(layout).values()], -1)  # (4, B, H, K)
-    picture = pattern[..., p:, p:]  # (B, H, T, T)
+    picture = pattern[..., image, image]  # (B, H, T, T)
     return dict(zip(PER_QUERY, kinds)) | {
         "distance_sum": (picture * distances).sum(-1).double().sum(-1),
         "distance_mass": picture.sum(-1).double().sum(-1),
@@ -108,9 +107,8 @@ def attention_map(pattern: Tensor, layout: Layout) -> Tensor:
 
     Without a class token: what the tokens look at on average.
     """
-    p = layout.prefix_tokens
     looked = pattern[:, :, 0] if layout.class_tokens else pattern.mean(2)  # (B, H, N)
-    return looked[..., p:].mean(1).reshape(-1, *layout.grid)
+    return looked[..., layout.image].mean(1).reshape(-1, *layout.grid)
 
 
 def uniform_value(metric: str, layout: Layout) -> float:

@@ -51,10 +51,10 @@ class OnePass:
                     analysis.update(block, mine, batch)
 
         with torch.no_grad():
-            batch.logits = self.model.stream(inputs, self.names, on_block)
+            batch.outputs = self.model.stream(inputs, self.names, on_block)
             _check_finite(batch)
             if self.control is not None and any(analysis.concerns(batch) for analysis in self.watched):
-                self.control(replace(batch, logits=None, shared={}))
+                self.control(replace(batch, outputs=None, shared={}))
             for analysis in self.analyses:
                 analysis.end_batch(batch)
             batch.shared.clear()
@@ -87,7 +87,7 @@ def measure(
             forget_control_rows(analyses)
             if on_batch is not None:
                 on_batch(batch)
-            batch.logits = None
+            batch.outputs = None
 
 
 def forget_control_rows(analyses: Iterable[Analysis]) -> None:

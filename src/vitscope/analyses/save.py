@@ -108,8 +108,7 @@ class Save(Analysis):
     def _prepare(self, name: str, value: Tensor) -> np.ndarray:
         layout = self.model.layout
         if value.shape[-2] == layout.tokens:  # all points but hook_embed, which has image tokens only
-            p = layout.prefix_tokens
-            wanted = {"all": slice(None), "class": slice(0, layout.class_tokens), "image": slice(p, None)}[self.tokens]
+            wanted = {"all": slice(None), "class": slice(0, layout.class_tokens), "image": layout.image}[self.tokens]
             value = value[..., wanted, :]
         elif self.tokens == "class":
             raise VitscopeError(f"{name} has no class token: save it with tokens='all' or 'image'.")

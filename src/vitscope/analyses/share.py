@@ -91,7 +91,7 @@ class Share:
             analysis.rows.clear()
         forget_control_rows(self.analyses)
         self._note_skipped(batch)
-        batch.logits = None
+        batch.outputs = None
         self.state.images += len(batch)
         self.state.skipped += len(batch.skipped)
         self.state.next_batch = batch.number + 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from vitscope.errors import UnsupportedModelError
 
@@ -61,7 +61,9 @@ class Family:
     embedding: str = "patch_embed"  # its output is hook_embed
     blocks: str = "blocks"
     norm: str = "norm"  # its output is ln_final.hook_normalized
+    head: str = "head"  # a linear layer: tokens, through the norm, -> classes
     layout: Callable[[Any], Any] | None = None  # module -> Layout; None: that of a picture's patches
+    answer: Callable[[Any], Tensor] = lambda output: output  # what a call of the model returns -> its logits
 
 
 MODELS: dict[str, Family] = {
@@ -147,6 +149,19 @@ def family_of(module: nn.Module) -> Family:
 def blocks_of(module: nn.Module) -> list[nn.Module]:
     """The transformer blocks of a model, in their order."""
     return list(module.get_submodule(family_of(module).blocks).children())
+
+
+def final_norms(module: nn.Module) -> list[nn.Module]:
+    """What a token passes on its way to the head. Distilled DeiTs have an `fc_norm` too, and do not use it."""
+    norms = [module.get_submodule(family_of(module).norm)]
+    pooled = getattr(module, "fc_norm", None)
+    return norms if pooled is None or getattr(module, "head_dist", None) is not None else [*norms, pooled]
+
+
+def heads_of(module: nn.Module) -> list[nn.Module]:
+    """One head, or two: that of the class token and that of the distillation token. None where the row names none."""
+    name, second = family_of(module).head, getattr(module, "head_dist", None)
+    return [head for head in (module.get_submodule(name) if name else None, second) if head is not None]
 
 
 def check_model(module: nn.Module) -> str:

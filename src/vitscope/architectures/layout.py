@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from vitscope.architectures.families import block_row, family_of
 from vitscope.errors import UnsupportedModelError
+
+
+class Items(Protocol):
+    """What a layout asks of a batch."""
+
+    valid: Tensor | None  # (B, N) bool
+
+    def __len__(self) -> int: ...
+    def parts(self, grid: tuple[int, int]) -> dict[str, Tensor]: ...  # by masks: (B, T) bool
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,35 @@ class Layout:
     @property
     def tokens(self) -> int:
         return self.prefix_tokens + self.image_tokens
+
+    @property
+    def image(self) -> slice:
+        """Where the image tokens are, or the items of a sequence."""
+        return slice(self.prefix_tokens, self.tokens)
+
+    @property
+    def spans(self) -> dict[str, slice]:
+        """The kinds of tokens that there are, each a stretch: class, distillation, register, image."""
+        c, p = self.class_tokens, self.prefix_tokens
+        spans = {"class": slice(0, min(c, 1)), "distillation": slice(1, c), "register": slice(c, p)}
+        spans["image"] = self.image
+        return {kind: span for kind, span in spans.items() if span.start < span.stop}
+
+    def groups(self, batch: Items) -> dict[str, Tensor]:
+        """Which tokens of a batch are counted together: (B, N) bool by name. Padding is in none.
+
+        The kinds of tokens and, where the batch has masks, the parts of image: object and context.
+        """
+        found = {}
+        for kind, span in self.spans.items():
+            found[kind] = torch.zeros(len(batch), self.tokens, dtype=torch.bool)
+            found[kind][:, span] = True
+        for part, inside in batch.parts(self.grid).items():
+            found[part] = torch.zeros(len(batch), self.tokens, dtype=torch.bool)
+            found[part][:, self.image] = inside
+        if batch.valid is not None:
+            found = {name: inside & batch.valid for name, inside in found.items()}
+        return found
 
     def __str__(self) -> str:
         return (

@@ -157,9 +157,9 @@ class _Reader(Dataset[Batch]):
         images = torch.stack(tensors) if tensors else torch.empty(0, *shape)
         return Batch(
             inputs=self.finish(images, items) if tensors and self.finish is not None else images,
-            labels=torch.tensor([item.label for item in items], dtype=torch.int64),
+            targets=torch.tensor([item.label for item in items], dtype=torch.int64),
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
-            paths=[item.path for item in items],
+            names=[item.path for item in items],
             masks=_stack_masks(masks, shape) if with_masks else None,
             mask_rule=self.transform.mask_rule,
             number=number,

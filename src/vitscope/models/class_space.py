@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from vitscope.architectures.families import final_norms, heads_of
 from vitscope.errors import UnsupportedModelError
 
 Head = Literal["mean", "class", "distillation"]
@@ -20,7 +21,7 @@ def why_no_class_space(module: Any, name: str, origin: Origin = "tag") -> str | 
     """The reason why tokens of this model cannot be projected on classes, or None if they can."""
     if getattr(module, "attn_pool", None) is not None:
         return "it pools its tokens by attention: a single token has no way of its own to the head"
-    if module.num_classes == 0 or not isinstance(module.head, nn.Linear):
+    if module.num_classes == 0 or not isinstance(next(iter(heads_of(module)), None), nn.Linear):
         return "it has no classes (its head is empty); give weights with a classifier"
     if _may_be_embedding(module, name, origin):
         return (
@@ -62,7 +63,7 @@ def _embedding_sizes(architecture: str) -> set[int]:
 
 
 def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origin: Origin = "tag") -> Tensor:
-    """Logits of every token in `x` (..., C) -> (..., classes): `head(fc_norm(norm(x)))`, as the model itself does.
+    """Logits of every token in `x` (..., C) -> (..., classes): final norms, then head, as the model itself does.
 
     A distilled model has two heads. `mean` averages their logits, as the model does with its two class tokens;
     `class` and `distillation` take one.
@@ -70,14 +71,10 @@ def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origi
     reason = why_no_class_space(module, name, origin)
     if reason:
         raise UnsupportedModelError(f"{name} cannot be read in class space: {reason}.")
-    x = module.norm(x)
-    second = getattr(module, "head_dist", None)
-    if second is None:  # only plain models have fc_norm in use; distilled ones ignore it in their forward pass
-        if head == "distillation":
-            raise UnsupportedModelError(f"{name} has one head: head='distillation' needs a distilled model.")
-        return module.head(module.fc_norm(x))
-    if head == "class":
-        return module.head(x)
-    if head == "distillation":
-        return second(x)
-    return (module.head(x) + second(x)) / 2
+    heads = heads_of(module)
+    if head == "distillation" and len(heads) == 1:
+        raise UnsupportedModelError(f"{name} has one head: head='distillation' needs a distilled model.")
+    for norm in final_norms(module):
+        x = norm(x)
+    chosen = {"mean": heads, "class": heads[:1], "distillation": heads[1:]}[head]
+    return chosen[0](x) if len(chosen) == 1 else (chosen[0](x) + chosen[1](x)) / 2

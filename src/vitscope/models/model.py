@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import blocks_of, check_model
+from vitscope.architectures.families import blocks_of, check_model, family_of
 from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.capture import Cache, Edit, Tracer, resolve
 from vitscope.errors import VitscopeError
 from vitscope.models import class_space
 from vitscope.models.preprocessing import Preprocess
+
+Inputs = Tensor | Mapping[str, Tensor]  # one tensor, or several by name
 
 
 class Model:
@@ -35,7 +37,7 @@ class Model:
         classes: Sequence[str] | None = None,
     ) -> None:
         refuse_compiled(module)
-        self.family = check_model(module)
+        self.family, self.row = check_model(module), family_of(module)
         self.module = module
         self.name = name
         self.preprocess = preprocess
@@ -58,8 +60,10 @@ class Model:
         """The transformer blocks, in their order."""
         return blocks_of(self.module)
 
-    def place(self, inputs: Tensor) -> Tensor:
+    def place(self, inputs: Any) -> Any:
         """Inputs where the weights are, and in their precision; numbers of tokens stay whole."""
+        if isinstance(inputs, Mapping):
+            return {name: self.place(part) for name, part in inputs.items()}
         weights = next(p for p in self.module.parameters() if p.is_floating_point())
         return inputs.to(weights.device, weights.dtype if inputs.is_floating_point() else None, non_blocking=True)
 
@@ -71,15 +75,16 @@ class Model:
             raise VitscopeError(f"{self.name} cannot be put on device {str(device)!r}: {reason}") from error
         return self
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Logits of preprocessed images (B, 3, H, W) -> (B, classes)."""
-        return self.module(images)
+    def __call__(self, inputs: Inputs) -> Tensor:
+        """Logits of preprocessed images (B, 3, H, W) -> (B, classes), or of what else the model is called with."""
+        output = self.module(**inputs) if isinstance(inputs, Mapping) else self.module(inputs)
+        return self.row.answer(output)
 
     def resolve_points(self, names: str | Iterable[str]) -> list[str]:
         """Point names behind names and globs, in forward order."""
         return resolve(names, self.layout.blocks)
 
-    def run_with_cache(self, images: Tensor, names: str | Iterable[str] = "*") -> tuple[Tensor, Cache]:
+    def run_with_cache(self, images: Inputs, names: str | Iterable[str] = "*") -> tuple[Tensor, Cache]:
         """One forward pass -> (logits, {point name: value}). The default keeps every point, patterns included.
 
         Gradients follow the caller: wrap in `torch.no_grad()` unless you want to differentiate through the cache.
@@ -90,7 +95,7 @@ class Model:
 
     def stream(
         self,
-        images: Tensor,
+        images: Inputs,
         names: str | Iterable[str],
         on_block: Callable[[int, Cache], None],
         *,
@@ -102,12 +107,12 @@ class Model:
         without the edits that are active.
         """
         with self._trace(self.resolve_points(names), {}, on_block, edited):
-            return self.module(images)
+            return self(images)
 
-    def run_with_hooks(self, images: Tensor, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
+    def run_with_hooks(self, images: Inputs, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
         """Logits of one forward pass in which each `fn(value, point)` may return a new value for its point(s)."""
         with self._trace([], self._resolve_edits(fwd_hooks)):
-            return self.module(images)
+            return self(images)
 
     @contextmanager
     def edits(self, changes: Mapping[str, Edit]) -> Iterator[Model]:

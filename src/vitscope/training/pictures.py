@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -96,14 +97,7 @@ class Pictures:
         else:
             row = {index: at for at, index in enumerate(whole.indices.tolist())}
             rows = torch.tensor([row[i] for i in indices if i not in bad], dtype=torch.int64)
-        return Batch(
-            inputs=whole.images[rows],
-            labels=whole.labels[rows],
-            indices=whole.indices[rows],
-            paths=[whole.paths[i] for i in rows.tolist()],
-            number=number,
-            skipped=[bad[i] for i in indices if i in bad],
-        )
+        return replace(whole.rows(rows), number=number, skipped=[bad[i] for i in indices if i in bad])
 
     def _read(self) -> Batch:
         if self._whole is None:
@@ -111,9 +105,9 @@ class Pictures:
             skipped: list[Skipped] = [s for part in parts for s in part.skipped]
             self._whole = Batch(
                 inputs=torch.cat([part.images for part in parts]),  # (N, C, H, W)
-                labels=torch.cat([part.labels for part in parts]),
+                targets=torch.cat([part.targets for part in parts]),
                 indices=torch.cat([part.indices for part in parts]),
-                paths=[path for part in parts for path in part.paths],
+                names=[name for part in parts for name in part.names],
                 skipped=skipped,
             )
         return self._whole

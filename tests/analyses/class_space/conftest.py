@@ -40,9 +40,9 @@ def make_batch(model: Model, n: int = 6, seed: int = 1, masks: bool = True, firs
     mask = torch.randint(0, 2, (n, *images.shape[-2:]), generator=generator, dtype=torch.uint8) if masks else None
     return Batch(
         inputs=images,
-        labels=torch.randint(0, model.num_classes, (n,), generator=generator),
+        targets=torch.randint(0, model.num_classes, (n,), generator=generator),
         indices=torch.arange(first, first + n),
-        paths=[f"{i}.png" for i in range(n)],
+        names=[f"{i}.png" for i in range(n)],
         masks=mask,
     )
 

@@ -29,23 +29,21 @@ EDITS: tuple[AttentionEdit, ...] = ("self_only", "no_cls")
 
 def self_only(pattern: Tensor, layout: Layout) -> Tensor:
     """Rows of image tokens become the identity, times their sums: (B, H, N, N)."""
-    p = layout.prefix_tokens
-    edited = pattern.clone()
-    edited[..., p:, :] = 0
-    edited.diagonal(dim1=-2, dim2=-1)[..., p:] = row_sums(pattern[..., p:, :])[..., 0]
+    image, edited = layout.image, pattern.clone()
+    edited[..., image, :] = 0
+    edited.diagonal(dim1=-2, dim2=-1)[..., image] = row_sums(pattern[..., image, :])[..., 0]
     return edited
 
 
 def no_cls(pattern: Tensor, layout: Layout, renormalise: bool = True) -> Tensor:
     """Columns of class tokens become zero in the rows of image tokens: (B, H, N, N)."""
-    c, p = layout.class_tokens, layout.prefix_tokens
-    edited = pattern.clone()
-    edited[..., p:, :c] = 0
+    image, edited = layout.image, pattern.clone()
+    edited[..., image, : layout.class_tokens] = 0
     if renormalise:
-        rows = edited[..., p:, :]
+        rows = edited[..., image, :]
         # a row that saw nothing but the class token sees nothing now
         shares = rows / rows.sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
-        edited[..., p:, :] = shares * row_sums(pattern[..., p:, :])
+        edited[..., image, :] = shares * row_sums(pattern[..., image, :])
     return edited
 
 

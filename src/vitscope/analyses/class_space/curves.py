@@ -49,7 +49,7 @@ def curve_hits(
     Pooled models have nothing to read at n = 0: they get the chance level 1/K there. `drop` forces a way (for tests).
     Dropping is preferred: it costs less the fewer tokens are left.
     """
-    p, t = model.layout.prefix_tokens, model.layout.image_tokens
+    p, t = model.layout.image.start, model.layout.image_tokens
     dropping = droppable(model) if drop is None else drop
     if drop is None and (reason := why_not_removable(model)):
         raise UnsupportedModelError(reason)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitscope.analyses.base import register_analysis
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
+from vitscope.analyses.class_space.positions import position_kind
 from vitscope.analyses.class_space.projection import Heads, largest
 from vitscope.analyses.class_space.ranks import check_labels, identifiability, ties_of, true_rank
 from vitscope.analyses.class_space.tokens import Tokens
@@ -36,9 +37,7 @@ SAID = {"class_space_topk": ("class", "class_name", "logit"), "maps_class_space"
 
 def token_places(layout: Layout) -> list[tuple[str, int, int]]:
     """(kind, row, column) of every token; tokens without a place in the picture have -1."""
-    kinds = ["class", "distillation"][: layout.class_tokens] + ["register"] * layout.register_tokens
-    prefix = [(kind, -1, -1) for kind in kinds]
-    return [*prefix, *(("image", row, column) for row in range(layout.grid[0]) for column in range(layout.grid[1]))]
+    return [position_kind(position, layout) for position in range(layout.tokens)]
 
 
 @register_analysis("class_space.lens")

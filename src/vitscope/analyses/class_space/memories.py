@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor, nn
 
 from vitscope.analyses.class_space.projection import Head, Projector
-from vitscope.architectures.families import block_row, mlp_row
+from vitscope.architectures.families import block_row, final_norms, mlp_row
 from vitscope.errors import UnsupportedModelError
 from vitscope.statistics.permutation import image_signs, p_greater
 
@@ -41,9 +41,7 @@ def class_directions(model: Model, final_norm: bool = True, head: Head | None = 
     weight = (head or Projector(model).image_head).weight.clone()
     if not final_norm:
         return weight
-    module: Any = model.module
-    norms = [module.norm] if getattr(module, "head_dist", None) is not None else [module.fc_norm, module.norm]
-    for norm in norms:  # last first
+    for norm in reversed(final_norms(model.module)):
         gain = getattr(norm, "weight", None)
         if gain is not None:
             weight = weight * gain.detach().float()

@@ -164,7 +164,7 @@ class Perturbation(ClassSpaceAnalysis):
         if not len(rows):
             return
         keep = torch.ones(len(rows), self.layout.tokens, dtype=torch.bool)
-        keep[:, self.layout.prefix_tokens :] = readings.masks[rows] != removed
+        keep[:, self.layout.image] = readings.masks[rows] != removed
         labels = readings.labels[rows]
         after = [torch.zeros(len(rows), self.layout.tokens) for _ in range(self.layout.blocks)]
 

@@ -19,8 +19,8 @@ MEAN = -1  # the position number of the mean of the image tokens
 def parse_positions(tokens: str | int | Sequence[str | int], layout: Layout) -> list[int]:
     """'all', 'class,mean', '0-20', [0, 5, 'mean'] -> token numbers in order, MEAN last."""
     words = tokens.split(",") if isinstance(tokens, str) else [tokens] if isinstance(tokens, int) else list(tokens)
-    c, p, n = layout.class_tokens, layout.prefix_tokens, layout.tokens
-    spans = {"class": range(c), "register": range(c, p), "image": range(p, n), "mean": range(MEAN, 0)}
+    n, spans = layout.tokens, {"class": range(layout.class_tokens), "register": range(0), "mean": range(MEAN, 0)}
+    spans |= {kind: range(s.start, s.stop) for kind, s in layout.spans.items() if kind in ("register", "image")}
     found: set[int] = set()
     for word in (str(w).strip() for w in words):
         first, dash, last = word.partition("-")
@@ -49,7 +49,7 @@ def at_positions(x: Tensor, positions: Sequence[int], layout: Layout) -> Tensor:
     chosen = x if whole else x[:, numbers]
     parts = [chosen.transpose(0, 1)]
     if MEAN in positions:
-        parts.append(x[:, layout.prefix_tokens :].mean(1)[None])
+        parts.append(x[:, layout.image].mean(1)[None])
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
@@ -57,9 +57,7 @@ def position_kind(position: int, layout: Layout) -> tuple[str, int, int]:
     """(kind, row, column); tokens without a place in the picture have -1."""
     if position == MEAN:
         return "mean", -1, -1
-    if position < layout.class_tokens:
-        return ("class", "distillation")[position], -1, -1
-    if position < layout.prefix_tokens:
-        return "register", -1, -1
-    row, column = divmod(position - layout.prefix_tokens, layout.grid[1])
-    return "image", row, column
+    kind = next(kind for kind, span in layout.spans.items() if span.start <= position < span.stop)
+    if kind != "image":
+        return kind, -1, -1
+    return kind, *divmod(position - layout.image.start, layout.grid[1])

@@ -251,8 +251,8 @@ class Probes(ClassSpaceAnalysis):
         if numbers:
             parts.append(self.projector.logits(x)[:, numbers])
         if MEAN in self.positions:  # as an image token: through their head
-            mean = x[:, self.layout.prefix_tokens :].mean(1, keepdim=True)
-            parts.append(self.projector.logits(mean, first_token=self.layout.prefix_tokens))
+            mean = x[:, self.layout.image].mean(1, keepdim=True)
+            parts.append(self.projector.logits(mean, first_token=self.layout.image.start))
         return torch.cat(parts, 1)
 
     def end_batch(self, batch: Batch) -> None:

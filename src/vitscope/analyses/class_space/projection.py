@@ -7,7 +7,7 @@ projected, read and overwritten by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.class_space.ranks import Ties, check_finite, rank_from_difference
+from vitscope.architectures.families import final_norms, heads_of
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
@@ -60,24 +61,26 @@ class Projector:
             raise UnsupportedModelError(f"{model.name} cannot be read in class space: {reason}.")
         if heads not in ("own", "mean", "class", "distillation"):
             raise VitscopeError(f"head={heads!r} is not known: expected own, mean, class or distillation.")
-        second = getattr(module, "head_dist", None)
-        if heads == "distillation" and second is None:
+        first, *others = map(_head, heads_of(module))
+        if heads == "distillation" and not others:
             raise UnsupportedModelError(f"{model.name} has one head: head='distillation' needs a distilled model.")
         self.classes = model.num_classes
         self.key = (id(module), heads)  # projectors of one model and head read the same
         # `forward`, not a call: hooks and edits on the final norm are meant for what the model itself sends through it
-        self.norm: Callable[[Tensor], Tensor] = module.norm.forward
-        if second is None:  # distilled models ignore fc_norm in their forward pass
-            self.norm = lambda x: module.fc_norm.forward(module.norm.forward(x))
-        first = _head(module.head)
-        if second is None:
+        self.norms = [norm.forward for norm in final_norms(module)]
+        if not others:
             parts = {0: first}
         else:
-            other = replace(_head(second), name="distillation")
+            other = replace(others[0], name="distillation")
             mean = Head((first.weight + other.weight) / 2, (first.bias + other.bias) / 2, "mean")
             same = {"mean": mean, "class": first, "distillation": other}
             parts = {0: first, 1: other, 2: mean} if heads == "own" else {0: same[heads]}
         self.parts = parts  # first token -> head; each holds until the next
+
+    def norm(self, x: Tensor) -> Tensor:
+        for norm in self.norms:
+            x = norm(x)
+        return x
 
     def head_of(self, token: int) -> Head:
         return self.parts[max(first for first in self.parts if first <= token)]
@@ -183,7 +186,7 @@ def largest(values: Tensor, k: int) -> Tensor:
     return torch.from_numpy(found).view(*values.shape[:-1], k)
 
 
-def _head(linear: torch.nn.Linear) -> Head:
+def _head(linear: Any) -> Head:
     weight = linear.weight.detach().float()
     bias = linear.bias.detach().float() if linear.bias is not None else weight.new_zeros(weight.shape[0])
     return Head(weight, bias)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.architectures.families import final_norms, heads_of
 from vitscope.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def readout_weights(model: Model) -> Tensor:
     layout = model.layout
     weights = torch.zeros(layout.tokens)
     if pools(model):
-        weights[layout.prefix_tokens :] = 1 / layout.image_tokens
+        weights[layout.image] = 1 / layout.image_tokens
     else:
-        heads = 2 if getattr(model.module, "head_dist", None) is not None else 1
+        heads = len(heads_of(model.module))
         weights[:heads] = 1 / heads
     return weights
 
@@ -37,8 +38,11 @@ def readout_logits(model: Model, x: Tensor) -> Tensor:
     """The model's way from a point's tokens (B, N, C) to logits (B, K), as if it were the last layer."""
     module: Any = model.module
     if pools(model):
-        pooled = module.norm(x)[:, model.layout.prefix_tokens :].mean(1)
-        return module.head(module.fc_norm(pooled))
-    if getattr(module, "head_dist", None) is not None:
+        norm, *others = final_norms(module)
+        pooled = norm(x)[:, model.layout.image].mean(1)
+        for norm in others:
+            pooled = norm(pooled)
+        return heads_of(module)[0](pooled)
+    if len(heads_of(module)) == 2:
         return (model.to_class_space(x[:, 0], "class") + model.to_class_space(x[:, 1], "distillation")) / 2
     return model.to_class_space(x[:, 0])

@@ -112,7 +112,7 @@ def class_gradients(
     names = [f"blocks.{which}.{name}" for name in ("attn.hook_z", "attn.hook_v", "hook_attn_out")]
     with frozen(model.module), torch.enable_grad(), model.edits(edits):
         model.stream(images, names, on_block)
-    return total[:, model.layout.prefix_tokens :]
+    return total[:, model.layout.image]
 
 
 def chefer(model: Model, images: Tensor, classes: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def chefer(model: Model, images: Tensor, classes: Tensor) -> Tensor:
         pattern, v = (cache[f"blocks.{b}.attn.hook_{kind}"].detach() for kind in ("pattern", "v"))
         relevance = (gradients[b] @ v.transpose(-2, -1)).mul_(pattern).clamp_(min=0).mean(1)  # (B, N, N)
         row = row + row @ relevance
-    return row[:, 0, model.layout.prefix_tokens :]
+    return row[:, 0, model.layout.image]
 
 
 def _patterns(model: Model, images: Tensor) -> list[Tensor]:
@@ -150,7 +150,7 @@ def rollout(model: Model, images: Tensor, classes: Tensor) -> Tensor:
     row = readout_weights(model).to(images).expand(len(images), 1, -1)
     for pattern in reversed(_patterns(model, images)):
         row = (row + row @ pattern) / 2
-    return row[:, 0, model.layout.prefix_tokens :]
+    return row[:, 0, model.layout.image]
 
 
 def attention(model: Model, images: Tensor, classes: Tensor, place: Place = EVERYWHERE) -> Tensor:
@@ -160,7 +160,7 @@ def attention(model: Model, images: Tensor, classes: Tensor, place: Place = EVER
     with torch.no_grad():
         _, cache = model.run_with_cache(images, name)
     row, pattern = readout_weights(model).to(images), cache[name][:, place.heads]
-    return torch.einsum("n,bhnm->bm", row, pattern)[:, model.layout.prefix_tokens :] / pattern.shape[1]
+    return torch.einsum("n,bhnm->bm", row, pattern)[:, model.layout.image] / pattern.shape[1]
 
 
 def gradient_x_input(model: Model, images: Tensor, classes: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ from vitscope.analyses.class_space.relevance import (
 )
 from vitscope.analyses.class_space.removal import why_not_removable
 from vitscope.analyses.class_space.targets import find_class
-from vitscope.analyses.class_space.tokens import Tokens, token_masks
+from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
 from vitscope.statistics.clusters import mean_over_images
 from vitscope.statistics.intervals import wilson
@@ -143,7 +143,7 @@ class Relevance(ClassSpaceAnalysis):
         check_labels(batch.labels, self.projector.classes)
         known = batch.labels >= 0
         if known.any():
-            masks = token_masks(batch, self.layout.grid)
+            masks = batch.token_masks(self.layout.grid)
             self._images(batch, known, None if masks is None else masks[known])
         super().end_batch(batch)
 

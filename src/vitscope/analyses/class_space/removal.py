@@ -73,12 +73,12 @@ def _pooling(model: Model) -> str:
 
 def check_keep(model: Model, keep: Tensor) -> None:
     """(B, N) bool: class and register tokens stay, and something must stay."""
-    n, p = model.layout.tokens, model.layout.prefix_tokens
+    n, image = model.layout.tokens, model.layout.image
     if keep.ndim != 2 or keep.shape[1] != n or keep.dtype != torch.bool:
         raise VitscopeError(f"keep must be a bool tensor (images, {n} tokens), not {tuple(keep.shape)} {keep.dtype}.")
-    if not keep[:, :p].all():
+    if not keep[:, : image.start].all():
         raise VitscopeError("Only image tokens can be removed: class and register tokens carry the answer.")
-    if _pooling(model) != "token" and not keep[:, p:].any(1).all():
+    if _pooling(model) != "token" and not keep[:, image].any(1).all():
         raise VitscopeError(f"{model.name} pools its image tokens: each image must keep at least one.")
 
 
@@ -91,16 +91,16 @@ def masking_edits(model: Model, keep: Tensor) -> dict[str, Edit]:
         return scores.masked_fill(hidden[:, None, None, :].to(scores.device), float("-inf"))
 
     edits: dict[str, Edit] = {"blocks.*.attn.hook_attn_scores": hide}
-    pooling, p = _pooling(model), model.layout.prefix_tokens
+    pooling, image = _pooling(model), model.layout.image
     if pooling == "token":
         return edits
     if pooling != "avg" or getattr(model.module, "pool_include_prefix", False):
         raise UnsupportedModelError(f"{model.name} pools by {pooling!r}: removed tokens cannot be left out of that.")
 
     def leave_out(x: Tensor, point: Point) -> Tensor:
-        image = keep[:, p:].to(x.device, x.dtype)  # (B, T); the mean over all T becomes the mean over the kept ones
-        weight = image * (image.shape[1] / image.sum(1, keepdim=True))
-        return torch.cat([x[:, :p], x[:, p:] * weight[..., None]], 1)
+        kept = keep[:, image].to(x.device, x.dtype)  # (B, T); the mean over all T becomes the mean over the kept ones
+        weight = kept * (kept.shape[1] / kept.sum(1, keepdim=True))
+        return torch.cat([x[:, : image.start], x[:, image] * weight[..., None]], 1)
 
     return edits | {"ln_final.hook_normalized": leave_out}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitscope.analyses.class_space.projection import Projector, Reading
 from vitscope.analyses.class_space.ranks import Ties, check_labels
-from vitscope.analyses.class_space.tokens import Selection, token_masks
+from vitscope.analyses.class_space.tokens import Selection
 from vitscope.statistics.permutation import image_signs
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class Readings:
         self.whole = bool(self.known.all())
         self.labels = batch.labels[self.known]
         self.images = batch.indices[self.known]
-        masks = token_masks(batch, selection.layout.grid)
+        masks = batch.token_masks(selection.layout.grid)
         self.masks = masks if masks is None or self.whole else masks[self.known]  # (B, T)
-        self.members = selection.members(len(self.labels), self.masks)  # (B, G, n)
+        self.members = self.rows(selection.members(batch))  # (B, G, n)
         self._current: dict[str, tuple[Tensor, Reading]] = {}
         self._block = -1
         self._signs: dict[tuple[int, int], Tensor] = {}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from vitscope.data.batch import CONTEXT, OBJECT
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
@@ -37,8 +36,10 @@ class Selection:
 
     @property
     def where(self) -> slice:
-        c, p, n = self.layout.class_tokens, self.layout.prefix_tokens, self.layout.tokens
-        return {"all": slice(0, n), "class": slice(0, c), "image": slice(p, n)}[self.tokens]
+        layout = self.layout
+        return {"all": slice(0, layout.tokens), "class": slice(0, layout.class_tokens), "image": layout.image}[
+            self.tokens
+        ]
 
     @property
     def first(self) -> int:
@@ -49,10 +50,8 @@ class Selection:
 
     def kind_slices(self) -> dict[str, slice]:
         """Kinds that are there, in the coordinates of the selected tokens."""
-        c, p, n = self.layout.class_tokens, self.layout.prefix_tokens, self.layout.tokens
-        spans = {"class": (0, min(c, 1)), "distillation": (min(c, 1), c), "register": (c, p), "image": (p, n)}
         start, stop = self.where.start, self.where.stop
-        inside = {kind: (max(a, start) - start, min(b, stop) - start) for kind, (a, b) in spans.items()}
+        inside = {k: (max(s.start, start) - start, min(s.stop, stop) - start) for k, s in self.layout.spans.items()}
         return {kind: slice(a, b) for kind, (a, b) in inside.items() if b > a}
 
     def groups(self) -> list[str]:
@@ -60,22 +59,8 @@ class Selection:
         kinds = list(self.kind_slices())
         return [*kinds, *MASKED] if "image" in kinds else kinds
 
-    def members(self, images: int, masks: Tensor | None) -> Tensor:
-        """(B, G, n) float64 zeros and ones: which tokens belong to which group. `masks`: (B, T) values per token."""
-        kinds, groups = self.kind_slices(), self.groups()
-        members = torch.zeros(images, len(groups), len(self), dtype=torch.float64)
-        for g, group in enumerate(groups):
-            if group in kinds:
-                members[:, g, kinds[group]] = 1
-            elif masks is not None:
-                members[:, g, kinds["image"]] = (masks == (OBJECT if group == "object" else CONTEXT)).double()
-        return members
-
-
-def token_masks(batch: Batch, grid: tuple[int, int]) -> Tensor | None:
-    """Masks per pixel (B, H, W) -> per image token (B, T): the value at each patch's centre, or by the data's rule."""
-    if batch.masks is None:
-        return None
-    from vitscope.data.masks import to_tokens_nearest
-
-    return to_tokens_nearest(batch.masks, grid, batch.mask_rule)
+    def members(self, batch: Batch) -> Tensor:
+        """(B, G, n) float64 zeros and ones: which tokens belong to which group."""
+        groups = self.layout.groups(batch)
+        none = torch.zeros(len(batch), self.layout.tokens, dtype=torch.bool)
+        return torch.stack([groups.get(name, none)[:, self.where] for name in self.groups()], 1).double()

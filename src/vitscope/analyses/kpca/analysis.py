@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -113,10 +112,7 @@ class KpcaAnalysis(Analysis):
         if self.every == 1:
             return batch
         where = (batch.indices % self.every == 0).nonzero().flatten()
-        paths = [batch.paths[i] for i in where.tolist()]
-        return replace(
-            batch, inputs=batch.inputs[:0], labels=batch.labels[where], indices=batch.indices[where], paths=paths
-        )
+        return batch.rows(where)
 
     def _rows(self, x: Tensor, batch: Batch) -> Tensor:
         """Their part of a point. All analyses get the same tensor, so that they share what is remembered for it."""

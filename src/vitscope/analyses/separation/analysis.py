@@ -97,7 +97,7 @@ class Separation(Analysis):
         if not k:
             raise UnsupportedModelError(f"separation needs classes, and {model.name} has none.")
         self._tokens = {"class": slice(0, 1)} if layout.class_tokens else {}
-        self._tokens["mean"] = slice(layout.prefix_tokens, layout.tokens)
+        self._tokens["mean"] = layout.image
         self._blocks = layout.blocks
         needed = 8 * (len(self._tokens) * (self._blocks + 1) * layout.width * (k + layout.width) + 2 * k * k)
         if needed > MOST_BYTES:

@@ -39,7 +39,7 @@ def pixel_fuzziness(data: ImageData, preprocess: Preprocess, averaging: Averagin
         def read() -> Iterable[Batch]:
             """Classes numbered through: ImageNet-S names a thousand where a few occur."""
             for batch in data.batches(preprocess, 250):
-                yield replace(batch, labels=number[batch.labels])
+                yield replace(batch, targets=number[batch.labels])
 
         small = 4 * size * len(data) <= IN_MEMORY
         kept = list(read()) if small else []
