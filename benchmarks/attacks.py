@@ -23,7 +23,7 @@ from vitscope.data import load_data
 from vitscope.data.batch import Batch
 from vitscope.models import Model, open_model
 from vitscope.robustness.attack_study import AttackStudy
-from vitscope.robustness.attacks import Task, create_attack
+from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.attacks.pgd import ascend
 from vitscope.robustness.budgets import sweep
 from vitscope.robustness.target import Target, attacking
@@ -49,7 +49,7 @@ def pictures(model: Model, data: str | None) -> tuple[Tensor, Tensor]:
 
 def time_a_step(model: Model, images: Tensor, labels: Tensor) -> None:
     threat = make_threat("1/255")
-    target, task = Target(model, threat), Task(images, labels, torch.arange(len(labels)), threat)
+    target, victims = Target(model, threat), Victims(images, labels, torch.arange(len(labels)), threat)
 
     def forward() -> None:
         with torch.no_grad():
@@ -57,7 +57,7 @@ def time_a_step(model: Model, images: Tensor, labels: Tensor) -> None:
 
     contenders: dict[str, Callable[[], object]] = {
         "plain forward": forward,
-        "PGD step": lambda: ascend(target, task, 1 / 255, steps=1, step=0.25 / 255),
+        "PGD step": lambda: ascend(target, victims, 1 / 255, steps=1, step=0.25 / 255),
     }
     if (theirs := foolbox_step(model, images, labels)) is not None:
         contenders["PGD step, foolbox"] = theirs
@@ -93,10 +93,10 @@ def time_six_epsilons(model: Model, images: Tensor, labels: Tensor) -> None:
 
     def run(eps: str, cumulative: bool) -> Callable[[], object]:
         threat = make_threat(eps)
-        task = Task(images, labels, torch.arange(len(labels)), threat)
+        victims = Victims(images, labels, torch.arange(len(labels)), threat)
 
         def go() -> None:
-            done = sweep(Target(model, threat), task, attack, labels, labels.clone(), cumulative=cumulative)
+            done = sweep(Target(model, threat), victims, attack, labels, labels.clone(), cumulative=cumulative)
             left[eps, cumulative] = done.surviving.sum(1).tolist()
 
         return go

@@ -32,6 +32,10 @@ class UnsuitableDataError(DataError):
     """Data that one analysis cannot use (one image per class) while others can."""
 
 
+class UnlabelledError(DataError):
+    """An analysis compares predictions with labels, and there are none."""
+
+
 class RunError(VitscopeError):
     """A run folder that is locked, of another configuration, or broken."""
 

@@ -163,10 +163,14 @@ DATASETS = Registry(
     error=DataError,
     normal=lambda n: n if ":" in n else n.strip().lower().replace("_", "-"),  # 'Fashion_MNIST' is 'fashion-mnist'
 )
+TASKS = Registry(
+    "task", "register_task", ("vitscope.tasks",), base="vitscope.tasks.base:Task", public="vitscope.tasks.Task"
+)
+MODELS = Registry("model", "register_model", ("vitscope.models",))
 PANELS = Registry(
     "panel", "register_panel", ("vitscope.analyses", "vitscope.robustness", "vitscope.training", "vitscope.sweeps")
 )
-ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, PANELS)
+ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, TASKS, MODELS, PANELS)
 
 
 def outside_modules(config: Any) -> list[str]:

@@ -12,7 +12,7 @@ from vitscope.data import load_data
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness import perturb
 from vitscope.robustness.attack_study import AttackStudy, change, make_attacks, shares
-from vitscope.robustness.attacks import Task, create_attack
+from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.target import Target, attacking
 from vitscope.robustness.threat import Threat, make_threat, pixels_of
 
@@ -64,7 +64,7 @@ def test_top_5_under_attack_counts_pictures_whose_class_is_among_the_first_five(
         counted = torch.ones(64, dtype=torch.bool) if protocol == "published" else clean.argmax(1) == batch.labels
         expected = [int((clean.topk(5).indices == batch.labels[:, None]).any(1)[counted].sum())]
         for eps in threat.epsilons:
-            found = create_attack("fgsm").perturb(target, Task(images, labels, batch.indices, threat), eps.value)
+            found = create_attack("fgsm").perturb(target, Victims(images, labels, batch.indices, threat), eps.value)
             among = (target(found).topk(5).indices == batch.labels[:, None]).any(1)
             expected.append(int(among[counted].sum()))
     table = run.table("attack")
@@ -152,9 +152,9 @@ def test_published_fgsm_is_one_step_along_the_sign_in_normalised_space(model, da
     logits = model.module(x)
     torch.nn.functional.cross_entropy(logits, logits.argmax(1)).backward()
     threat = make_threat("24/255", protocol="published")
-    task = Task(batch.images, logits.argmax(1), batch.indices, threat)
+    victims = Victims(batch.images, logits.argmax(1), batch.indices, threat)
     with attacking(model):
-        found = create_attack("fgsm").perturb(Target(model, threat), task, 24 / 255)
+        found = create_attack("fgsm").perturb(Target(model, threat), victims, 24 / 255)
     assert ((found - (batch.images + 24 / 255 * x.grad.sign())).abs() < 1e-6).double().mean() > 0.999
     assert found.min() < (0 - 0.5) / 0.5  # blacker than black
 

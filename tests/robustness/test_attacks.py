@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vitscope.errors import NumericalError, VitscopeError
 from vitscope.robustness import create_attack, list_attacks, perturb
-from vitscope.robustness.attacks import Attack, Task
+from vitscope.robustness.attacks import Attack, Victims
 from vitscope.robustness.attacks.registry import register_attack
 from vitscope.robustness.attacks.sparse_l1 import sparse_direction
 from vitscope.robustness.attacks.spsa import estimate_gradient
@@ -88,17 +88,17 @@ def test_autoattack_is_at_least_as_strong_as_its_first_part(model, right):
 def test_hopskipjump_needs_answers_alone_and_comes_nearer_with_every_step(model, right):
     library("hopskipjump")
     images, labels = right[0][:2], right[1][:2]
-    task = Task(images, labels, torch.arange(2), Threat("l2"))
+    victims = Victims(images, labels, torch.arange(2), Threat("l2"))
     lengths = []
     with attacking(model):
-        target = Target(model, task.threat)
+        target = Target(model, victims.threat)
         target.gradient = None  # whoever asks for one fails
         for steps in (1, 6):
             attack = create_attack("hopskipjump", steps=steps, queries=10)
-            found = attack.perturb(target, task, float("inf"))
+            found = attack.perturb(target, victims, float("inf"))
             assert (target.predict(found) != labels).all()
             lengths.append(float(sizes(found - images, "l2").mean()))
-        alone = attack.perturb(target, task.rows(torch.tensor([1])), float("inf"))
+        alone = attack.perturb(target, victims.rows(torch.tensor([1])), float("inf"))
     assert lengths[1] < 0.9 * lengths[0], lengths
     torch.testing.assert_close(alone[0], found[1])  # whoever else is in its batch
 
@@ -239,8 +239,8 @@ def test_a_library_that_is_missing_is_named_with_how_to_install_it(monkeypatch):
 )
 def test_an_attack_of_ones_own_that_misbehaves_is_an_error(change, complaint, model, right):
     class Mine(Attack):
-        def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
-            return change(task.images)
+        def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
+            return change(victims.images)
 
     register_attack("mine")(Mine)
     with pytest.raises(NumericalError, match=complaint):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from vitscope.robustness import create_attack
-from vitscope.robustness.attacks import Attack, Task
+from vitscope.robustness.attacks import Attack, Victims
 from vitscope.robustness.budgets import sweep
 from vitscope.robustness.target import Target, attacking
 from vitscope.robustness.threat import make_threat
@@ -20,9 +20,9 @@ class Recorder(Attack):
     name = "recorder"
     log: list  # of (eps, image numbers)
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
-        self.log.append((eps, task.indices.tolist()))
-        return task.images + eps
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
+        self.log.append((eps, victims.indices.tolist()))
+        return victims.images + eps
 
 
 class Staircase(torch.nn.Module):
@@ -43,10 +43,10 @@ def staircase(eps="0.01,0.02,0.03", protocol="pixels", **how):
     truth = torch.tensor([0, 0, 0, 1])  # the last is wrong from the start
     log: list = []
     threat = make_threat(eps, protocol=protocol)
-    task = Task(images, truth, torch.arange(4) + 50, threat)
+    victims = Victims(images, truth, torch.arange(4) + 50, threat)
     target = Staircase([0.005, 0.015, 1.0, 1.0])
     clean = torch.zeros(4, dtype=torch.int64)
-    return sweep(target, task, Recorder(log), truth, clean, **how), log
+    return sweep(target, victims, Recorder(log), truth, clean, **how), log
 
 
 def test_each_budget_by_itself_attacks_everybody_who_was_right():
@@ -83,19 +83,19 @@ def test_the_published_protocol_attacks_wrong_answers_too():
 def test_an_attack_for_the_smallest_change_runs_once_and_is_cut_to_every_budget(model, pictures):
     pytest.importorskip("foolbox", reason="cw needs foolbox: pip install 'vitscope[attacks]'")
     images, labels = pictures[0][:8], pictures[1][:8]
-    task = Task(images, labels, torch.arange(8), make_threat("0.1..1.9:0.6", "l2"))
+    victims = Victims(images, labels, torch.arange(8), make_threat("0.1..1.9:0.6", "l2"))
     calls = []
 
     class Counted(type(create_attack("cw"))):
-        def perturb(self, target, task, eps):
+        def perturb(self, target, victims, eps):
             calls.append(eps)
-            return super().perturb(target, task, eps)
+            return super().perturb(target, victims, eps)
 
     with attacking(model):
-        target = Target(model, task.threat)
+        target = Target(model, victims.threat)
         clean = target.predict(images)
-        done = sweep(target, task, Counted(steps=30, searches=3), labels, clean)
+        done = sweep(target, victims, Counted(steps=30, searches=3), labels, clean)
     assert calls == [float("inf")]
-    limits = torch.tensor([e.value for e in task.threat.epsilons])[:, None]
+    limits = torch.tensor([e.value for e in victims.threat.epsilons])[:, None]
     assert (done.size <= limits * (1 + 1e-4)).all()
     assert (done.right.sum(1).diff() <= 0).all()

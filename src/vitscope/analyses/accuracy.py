@@ -21,19 +21,13 @@ from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.conventions import BINS
 from vitscope.errors import DataError, UnsupportedModelError
 from vitscope.statistics.intervals import Z95, wilson
+from vitscope.tasks.classification import true_rank
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from vitscope.data.batch import Batch
     from vitscope.models import Model
-
-
-def true_rank(logits: Tensor, labels: Tensor) -> Tensor:
-    """Rank of the true class, 1 = predicted: (B, C), (B,) -> (B,) int64."""
-    true = logits.gather(1, labels[:, None])  # (B, 1)
-    earlier = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]  # (B, C)
-    return 1 + ((logits > true) | ((logits == true) & earlier)).sum(1)
 
 
 def confidence_bin(confidence: Tensor) -> Tensor:
@@ -63,17 +57,14 @@ class Accuracy(Analysis):
     def end_batch(self, batch: Batch) -> None:
         import pandas as pd
 
-        assert batch.logits is not None
-        known = batch.labels >= 0
-        labels = batch.labels[known]  # (B,)
+        logits, labels, items = self.setting.task.judged(batch)  # (n, K), (n,), (n,)
         if (labels >= self.classes).any():
             raise DataError(
                 f"The data has class number {int(labels.max())}, but the model has the {self.classes} classes "
                 f"0 to {self.classes - 1}: the class folders do not match the head."
             )
-        logits = batch.logits.detach().cpu().double()[known]  # (B, C)
         log_p = logits.log_softmax(1)
-        confidence = log_p.max(1).values.exp()  # (B,)
+        confidence = log_p.max(1).values.exp()  # (n,)
         predicted, rank = logits.argmax(1), true_rank(logits, labels)
         loss = -log_p.gather(1, labels[:, None]).squeeze(1)
         correct, bins = rank == 1, confidence_bin(confidence)
@@ -88,8 +79,8 @@ class Accuracy(Analysis):
         self._count("bin_correct", bins, correct)
         self._count("bin_confidence", bins, confidence)
         rows = {
-            "image": batch.indices[known].numpy(),
-            "path": [path for path, keep in zip(batch.paths, known.tolist()) if keep],
+            "image": batch.indices[items].numpy(),
+            "path": [batch.names[i] for i in items.tolist()],
             "label": labels.numpy(),
             "prediction": predicted.numpy(),
             "confidence": confidence.numpy(),

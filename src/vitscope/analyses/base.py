@@ -9,7 +9,7 @@ appended to disk by the engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from vitscope.registry import ANALYSES, check_options, check_types
+from vitscope.tasks import Classification, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -50,6 +51,7 @@ class Setting:
     rank: int = 0  # of this process
     world: int = 1  # processes that share the work
     seed: int = 0  # for whatever is drawn at random
+    task: Task = field(default_factory=Classification)  # what is compared with what
     control: bool = False  # this one looks at the random twin of the model, beside another that looks at the model
 
 
@@ -81,10 +83,10 @@ class Analysis:
     def start(self, model: Model) -> None:
         """Allocate `self.sums` for this model. Raise VitscopeError if the model cannot be analysed."""
 
-    def check_data(self, data: ImageData) -> None:
+    def check_data(self, data: Data) -> None:
         """Raise UnsuitableDataError if these images cannot be analysed. Called after `start`, before a run begins."""
 
-    def prepare(self, data: ImageData, model: Model) -> None:
+    def prepare(self, data: Data, model: Model) -> None:
         """Called once by the engine before the first batch, for what must be known of the data beforehand.
 
         Model-free, and the same in every process. Whoever calls `measure` himself calls this too.

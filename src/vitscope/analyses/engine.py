@@ -20,16 +20,17 @@ from vitscope.analyses.finishing import put_together
 from vitscope.analyses.gallery import Gallery, choose_gallery
 from vitscope.analyses.options import EngineOptions
 from vitscope.analyses.request import AnalyzeOptions, call
-from vitscope.analyses.selection import Wanted, choose_analyses, match_classes, start_analyses
+from vitscope.analyses.selection import Wanted, choose_analyses, start_analyses
 from vitscope.analyses.share import Share, check_world
 from vitscope.data.dealing import dealt_images
 from vitscope.errors import VitscopeError
 from vitscope.processes import Processes
+from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.models import Model
     from vitscope.runs import Run
 
@@ -39,7 +40,7 @@ PLACES = ("model.path", "model.run_path")  # a resumed run may find the same wei
 
 def analyze(
     model: Model | str | Path | nn.Module | Sequence[Any] | None = None,
-    data: ImageData | str | Path | None = None,
+    data: Data | str | Path | None = None,
     analyses: Wanted | None = None,
     out: str | Path | None = None,
     *,
@@ -72,7 +73,7 @@ def analyze(
 
 def analyze_models(
     models: Iterable[Model],
-    data: ImageData,
+    data: Data,
     analyses: Wanted | None,
     options: EngineOptions,
     *,
@@ -103,7 +104,7 @@ def analyze_models(
 
 def analyze_one(
     model: Model,
-    data: ImageData,
+    data: Data,
     analyses: Sequence[Analysis],
     out: Path,
     options: EngineOptions,
@@ -117,7 +118,8 @@ def analyze_one(
     """One model: start or resume its run, count this process's share, and put the shares together."""
     from vitscope.runs import Run
 
-    data, order = match_classes(model, data)
+    task = task_of(data)
+    data, order = task.match(model, data)
     setting = Setting(
         classes=tuple(map(str, data.classes)),
         gallery=choose_gallery(data.labels, options.gallery),
@@ -126,6 +128,7 @@ def analyze_one(
         rank=processes.rank,
         world=processes.world,
         seed=options.seed,
+        task=task,
     )
     for analysis in analyses:
         analysis.setting = setting
@@ -176,7 +179,7 @@ def analyze_one(
 
 
 def resolved_config(
-    model: Model, data: ImageData, analyses: Sequence[Analysis], options: EngineOptions, label: str
+    model: Model, data: Data, analyses: Sequence[Analysis], options: EngineOptions, label: str
 ) -> dict[str, Any]:
     """Everything that decides the tables."""
     return {
@@ -186,6 +189,7 @@ def resolved_config(
         **({"edits": edits} if (edits := model.active_edits()) else {}),
         "preprocess": model.preprocess.to_dict(),
         "data": data.describe(),
+        **({"task": task} if (task := task_of(data).describe()) else {}),
         "analyses": {a.name: a.options() for a in analyses},
         "batch_size": options.batch_size,
         "seed": options.seed,
@@ -222,7 +226,7 @@ def _progress_bar(share: Share, options: EngineOptions, processes: Processes) ->
         total=share.setting.images,
         initial=share.state.images + share.state.skipped,
         desc=name,
-        unit=" images",
+        unit=f" {share.setting.task.words.items}",
         dynamic_ncols=True,
         smoothing=0.1,
         disable=not (options.progress and processes.first),

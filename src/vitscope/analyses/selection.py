@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
 from vitscope.analyses.naming import members
-from vitscope.errors import DataError, UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.errors import UnlabelledError, UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.models import Model
-
-
-class UnlabelledError(DataError):
-    """An analysis compares predictions with labels, and there are none."""
 
 
 Wanted = Iterable["str | Analysis"] | Mapping[str, Mapping[str, Any]]
@@ -48,7 +45,7 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
 
 
 def start_analyses(
-    analyses: Sequence[Analysis], model: Model, data: ImageData, *, explicit: bool
+    analyses: Sequence[Analysis], model: Model, data: Data, *, explicit: bool
 ) -> tuple[list[Analysis], list[str]]:
     """Start each for this model -> (those that run, why the others do not).
 
@@ -63,7 +60,7 @@ def start_analyses(
             analysis.start(model)
             check_points(model, analysis.needs(model))
             if analysis.uses_labels:
-                check_classes(model, data)
+                check_labels(analysis, model, data)
             analysis.check_data(data)
         except (UnsupportedModelError, UnlabelledError, UnsuitableDataError) as error:
             if explicit:
@@ -76,51 +73,11 @@ def start_analyses(
     return running, remarks
 
 
-def check_classes(model: Model, data: ImageData) -> None:
-    """Labels only mean something to a head with the same classes."""
-    if all(label < 0 for label in data.labels):
-        raise UnlabelledError(
-            f"None of the {len(data):,} images of {data.name} has a label. Put them into class folders; "
-            "`vitscope analyze --only attention` needs no labels."
+def check_labels(analysis: Analysis, model: Model, data: Data) -> None:
+    """Raise where there is no class of each item that an analysis could look for."""
+    task = task_of(data)
+    if not task.one_class:
+        raise UnsuitableDataError(
+            f"{analysis.name} looks for the class of each {task.words.item}, and {data.name} has none ({task.name})."
         )
-    data.check_head(model.num_classes, model.name)
-
-
-def match_classes(model: Model, data: ImageData) -> tuple[ImageData, str | None]:
-    """Data whose labels count the head's classes, and a remark where names do not vouch for that.
-
-    A model that knows the names of its classes is asked by name; a head of ImageNet's classes knows none.
-    """
-    mine, theirs = model.classes, list(data.classes)
-    if mine is None:
-        return data, _assumed_order(model, data)
-    if mine == theirs or len(mine) != len(theirs):  # other numbers of classes: `check_classes`
-        return data, None
-    if len(set(mine)) == len(mine) and set(mine) == set(theirs):
-        remark = (
-            f"The model learned the classes in the order {_some(mine)}, the data has them in the order "
-            f"{_some(theirs)}: labels follow their names."
-        )
-        return data.ordered_as(mine), remark
-    return data, (
-        f"The model was trained on classes called {_some(mine)}; those of the data are called {_some(theirs)}. They "
-        "are compared by number."
-    )
-
-
-def _assumed_order(model: Model, data: ImageData) -> str | None:
-    """Nothing but their order connects 1,000 classes without WordNet names with an ImageNet head."""
-    from vitscope.data import synsets
-
-    if model.num_classes != synsets.NUM_CLASSES or data.num_classes != synsets.NUM_CLASSES:
-        return None
-    if synsets.count_known(data.class_ids) == synsets.NUM_CLASSES:
-        return None
-    return (
-        f"The 1,000 classes of {data.name} are not named by WordNet ids: {_some(data.classes)}, {data.classes[-1]} are "
-        "taken for the classes 0, 1, 2, ..., 999 of the head, in this order."
-    )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(str, names[:3])) + (", ..." if len(names) > 3 else "")
+    task.check(model, data)

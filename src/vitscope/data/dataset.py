@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class ImageData:
     """Pictures with labels and perhaps masks, in a fixed order. Nothing is read before it is asked for."""
 
+    task: Any = "classification"
     shards: Sequence[int] = ()  # the first picture of each file that holds many, if they are read one after the other
 
     def __init__(

@@ -16,8 +16,12 @@ class Data(Protocol):
     process and after every resume, and process `rank` of `world` gets those with b % world == rank from `start` on.
     """
 
+    task: Any  # what its targets are for: a name, or a `vitscope.tasks.Task`
+
     @property
     def name(self) -> str: ...
+    @property
+    def split(self) -> str: ...
     @property
     def classes(self) -> Sequence[str]: ...  # by label
     @property
@@ -41,6 +45,14 @@ class Data(Protocol):
 
     def check_head(self, num_classes: int, model: str = "the model") -> None:
         """Raise DataError if a head of so many classes cannot be judged by these labels."""
+        ...
+
+    def subset(self, indices: Sequence[int]) -> Data:
+        """The items with these numbers, in this order, numbered anew: an epoch's order is one."""
+        ...
+
+    def ordered_as(self, classes: Sequence[str]) -> Data:
+        """The same items with labels that count `classes`, which are the same names in another order."""
         ...
 
     def batches(

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vitscope.robustness.attacking import perturb as perturb
     from vitscope.robustness.attacks import Attack as Attack
     from vitscope.robustness.attacks import Task as Task
+    from vitscope.robustness.attacks import Victims as Victims
     from vitscope.robustness.attacks import create_attack as create_attack
     from vitscope.robustness.attacks import list_attacks as list_attacks
     from vitscope.robustness.attacks import register_attack as register_attack
@@ -31,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "Attack": "attacks",
+        "Victims": "attacks",
         "Task": "attacks",
         "Threat": "threat",
         "attack": "attacking",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vitscope.models.preprocessing import Preprocess
-    from vitscope.robustness.attacks import Task
+    from vitscope.robustness.attacks import Victims
     from vitscope.robustness.budgets import Sweep
 
 TABLE = "attack_gallery"
@@ -39,7 +39,7 @@ def gallery_pictures(
     shown: Sequence[int],
     attack: str,
     done: Sweep,
-    task: Task,
+    victims: Victims,
     preprocess: Preprocess,
     eps: Sequence[str],
     truth: Tensor,
@@ -55,8 +55,8 @@ def gallery_pictures(
     rows = []
     smallest = done.smallest().clamp(max=len(eps) - 1).tolist()
     for i in shown:
-        image, e = int(task.indices[i]), int(smallest[i])
-        before, after = (_as_pixels(x[i], task, preprocess) for x in (task.images, done.least))
+        image, e = int(victims.indices[i]), int(smallest[i])
+        before, after = (_as_pixels(x[i], victims, preprocess) for x in (victims.images, done.least))
         change, factor = amplified(after - before)
         attacked_file, change_file = picture_names(image, attack)
         save_png(folder / attacked_file, after)
@@ -82,10 +82,10 @@ def save_png(path: Path, pixels: Tensor) -> None:
     atomic_write(path, png.getvalue())
 
 
-def _as_pixels(image: Tensor, task: Task, preprocess: Preprocess) -> Tensor:
+def _as_pixels(image: Tensor, victims: Victims, preprocess: Preprocess) -> Tensor:
     from vitscope.robustness.threat import channel_values
 
-    if task.threat.space == "pixels":
+    if victims.threat.space == "pixels":
         return image
     mean, std = channel_values(preprocess, image)
     return image * std + mean

@@ -32,7 +32,7 @@ from vitscope.analyses.control import start_controls
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
-from vitscope.robustness.attacks import Task, create_attack
+from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
@@ -129,29 +129,31 @@ class AttackLens:
                 analysis.begin()
             self.passes[version] = OnePass(self.model, analyses)
 
-    def look_at_clean(self, task: Task, truth: Tensor, clean: Tensor) -> None:
+    def look_at_clean(self, victims: Victims, truth: Tensor, clean: Tensor) -> None:
         """The analyses on the clean versions of the images that are right; and noise, where it is not an attack."""
         rows = (clean == truth).nonzero().flatten()
         if not len(rows):
             return
-        self._measure(CLEAN, task.images[rows], task, truth, rows)
+        self._measure(CLEAN, victims.images[rows], victims, truth, rows)
         if self.added:
             target = Target(self.model, self.threat)
-            noisy = create_attack(NOISE).perturb(target, task, self.eps.value)
-            self.look_at(NOISE, task, noisy, truth, clean, target.predict(noisy).cpu())
+            noisy = create_attack(NOISE).perturb(target, victims, self.eps.value)
+            self.look_at(NOISE, victims, noisy, truth, clean, target.predict(noisy).cpu())
 
-    def look_at(self, attack: str, task: Task, attacked: Tensor, truth: Tensor, clean: Tensor, answers: Tensor) -> None:
+    def look_at(
+        self, attack: str, victims: Victims, attacked: Tensor, truth: Tensor, clean: Tensor, answers: Tensor
+    ) -> None:
         """Attacked versions (B, C, H, W) and the model's answers to them (B,)."""
         rows = (clean == truth).nonzero().flatten()
         if not len(rows):
             return
-        self._measure(attack, attacked[rows], task, truth, rows)
-        self._compare(attack, task.images[rows], attacked[rows], truth[rows], answers[rows])
+        self._measure(attack, attacked[rows], victims, truth, rows)
+        self._compare(attack, victims.images[rows], attacked[rows], truth[rows], answers[rows])
 
-    def _measure(self, version: str, images: Tensor, task: Task, truth: Tensor, rows: Tensor) -> None:
+    def _measure(self, version: str, images: Tensor, victims: Victims, truth: Tensor, rows: Tensor) -> None:
         if not self.inside[version]:
             return
-        indices = task.indices[rows]
+        indices = victims.indices[rows]
         self.passes[version](Batch(self._normalised(images), truth[rows], indices, [f"image {i}" for i in indices]))
         for analysis in self.inside[version]:
             analysis.rows.clear()  # per-image rows are the clean run's own

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accuracy import true_rank
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.class_space.identifiability import Identifiability
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
-from vitscope.robustness.attacks import Attack, Task, create_attack
+from vitscope.robustness.attacks import Attack, Victims, create_attack
 from vitscope.robustness.budgets import Sweep, sweep
 from vitscope.robustness.epsilons import UnitError
 from vitscope.robustness.protocols import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat, pixels_of
 from vitscope.statistics.intervals import paired, wilson
+from vitscope.tasks.classification import true_rank
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +110,7 @@ class AttackStudy(Analysis):
                 "vitscope.attack or `vitscope attack --normalise inside`, which hand it bare pixels."
             )
         self.threat.check_reach(math.prod(model.preprocess.input_size))
-        self.model, self.target = model, Target(model, self.threat)
+        self.model, self.target = model, Target(model, self.threat, self.setting.task)
         self.remarks = [remark] if remark else []
         if self.protocol == "published":
             self.remarks.append(
@@ -148,21 +148,21 @@ class AttackStudy(Analysis):
             images = pixels_of(images, self.model.preprocess)
         self.threat.check_clean(images)
         labels = (truth if self.threat.labels == "true" else clean).to(images.device)
-        task = Task(images, labels, batch.indices[rows], self.threat, self.setting.seed)
+        victims = Victims(images, labels, batch.indices[rows], self.threat, self.setting.seed)
         self.add("n", torch.tensor([len(rows)]))
         self.add("clean", (clean == truth).sum()[None])
         watch = self.eps.index(str(self.lens_eps)) if self._lens is not None else None
         with attacking(self.model):
             if self._lens is not None:
-                self._lens.look_at_clean(task, truth, clean)
+                self._lens.look_at_clean(victims, truth, clean)
             for number, attack in enumerate(self._attacks):
                 how: dict[str, Any] = {"five": five, "cumulative": self.cumulative, "watch": watch}
-                done = sweep(self.target, task, attack, truth, clean, **how)
+                done = sweep(self.target, victims, attack, truth, clean, **how)
                 self._count(number, done, wrong)
                 self._emit(attack.name, done, batch, rows, truth, clean)
-                self._show(attack.name, done, task, truth, clean)
+                self._show(attack.name, done, victims, truth, clean)
                 if self._lens is not None and done.watched is not None and watch is not None:
-                    self._lens.look_at(attack.name, task, done.watched, truth, clean, done.predictions[watch])
+                    self._lens.look_at(attack.name, victims, done.watched, truth, clean, done.predictions[watch])
 
     def _count(self, number: int, done: Sweep, wrong: Tensor) -> None:
         for key in COUNTS:
@@ -193,14 +193,14 @@ class AttackStudy(Analysis):
             }
             self.emit("attack_images", pd.DataFrame(cells))
 
-    def _show(self, attack: str, done: Sweep, task: Task, truth: Tensor, clean: Tensor) -> None:
+    def _show(self, attack: str, done: Sweep, victims: Victims, truth: Tensor, clean: Tensor) -> None:
         """The gallery's pictures."""
-        shown = [i for i, image in enumerate(task.indices.tolist()) if image in self.setting.gallery]
+        shown = [i for i, image in enumerate(victims.indices.tolist()) if image in self.setting.gallery]
         if not shown or self.setting.folder is None or self.setting.control:
             return
         folder, recipe = self.setting.folder / "images", self.model.preprocess
         names = self.setting.classes if len(self.setting.classes) == self.model.num_classes else ()
-        rows = gallery_pictures(folder, shown, attack, done, task, recipe, self.eps, truth, clean, names)
+        rows = gallery_pictures(folder, shown, attack, done, victims, recipe, self.eps, truth, clean, names)
         self.emit(GALLERY, rows.assign(protocol=self.threat.protocol))
 
     def smallest_text(self, number: int, right: bool) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitscope.analyses.request import call
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.attack_study import Attacks, AttackStudy, make_attacks
-from vitscope.robustness.attacks import Attack, Task
+from vitscope.robustness.attacks import Attack, Victims
 from vitscope.robustness.request import AttackOptions
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat
@@ -92,10 +92,10 @@ def perturb(
     threat.check_clean(images)
     threat.check_reach(images[:1].numel() or 1)
     numbers = torch.arange(len(images)) if indices is None else indices
-    task = Task(images.to(ready.device, torch.float32), labels.to(ready.device).long(), numbers, threat, seed)
+    victims = Victims(images.to(ready.device, torch.float32), labels.to(ready.device).long(), numbers, threat, seed)
     with attacking(ready):
-        found = chosen.perturb(Target(ready, threat), task, threat.epsilons[0].value)
+        found = chosen.perturb(Target(ready, threat), victims, threat.epsilons[0].value)
         if chosen.minimal:
-            found = threat.project(found, task.images, threat.epsilons[0].value)
-    threat.verify(found, task.images, threat.epsilons[0].value, chosen.name)
+            found = threat.project(found, victims.images, threat.epsilons[0].value)
+    threat.verify(found, victims.images, threat.epsilons[0].value, chosen.name)
     return found.detach()

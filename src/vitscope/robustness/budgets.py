@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accuracy import true_rank
 from vitscope.robustness.norms import sizes
+from vitscope.tasks.classification import true_rank
 
 if TYPE_CHECKING:
-    from vitscope.robustness.attacks import Attack, Task
+    from vitscope.robustness.attacks import Attack, Victims
     from vitscope.robustness.target import Target
 
 
@@ -40,7 +40,7 @@ class Sweep:
 
 def sweep(
     target: Target,
-    task: Task,
+    victims: Victims,
     attack: Attack,
     truth: Tensor,
     clean: Tensor,
@@ -55,27 +55,27 @@ def sweep(
     labels. five: who has the true class among the first five without an attack (B,); None: who is right. cumulative:
     nor are images attacked that a smaller epsilon has fooled. watch: the epsilon whose pictures are kept.
     """
-    threat = task.threat
-    count, n = len(threat.epsilons), len(task)
+    threat = victims.threat
+    count, n = len(threat.epsilons), len(victims)
     answers = clean.expand(count, n).clone()
     attacked, top5 = torch.zeros(count, n, dtype=torch.bool), torch.zeros(count, n, dtype=torch.bool)
     size = torch.zeros(count, n, dtype=torch.float64)
     open_ = clean == truth if threat.labels == "true" else torch.ones_like(clean, dtype=torch.bool)
     unfooled = clean == truth
     five = unfooled if five is None else five
-    current, least = task.images.clone(), task.images.clone()
+    current, least = victims.images.clone(), victims.images.clone()
     watched = None
     nearest: Tensor | None = None  # of an attack that looks for the smallest change
     last = clean
     for e, eps in enumerate(threat.epsilons):
         where = (open_ & unfooled if cumulative else open_).nonzero().flatten()
         if len(where):
-            rows = task.rows(where.to(task.images.device))
+            rows = victims.rows(where.to(victims.images.device))
             if attack.minimal:
                 if nearest is None:  # epsilons ascend and images only ever drop out: the first has all that follow
-                    nearest = task.images.clone()
+                    nearest = victims.images.clone()
                     nearest[where] = attack.perturb(target, rows, float("inf"))
-                    threat.verify(nearest, task.images, float("inf"), attack.name)
+                    threat.verify(nearest, victims.images, float("inf"), attack.name)
                 found = threat.project(nearest[where], rows.images, eps.value)
             else:
                 found = attack.perturb(target, rows, eps.value)

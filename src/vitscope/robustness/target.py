@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vitscope.analyses.one_pass import evaluating
 from vitscope.errors import NumericalError, VitscopeError
 from vitscope.robustness.threat import Threat, channel_values
+from vitscope.tasks import Classification, Task
 
 if TYPE_CHECKING:
     from vitscope.models import Model
@@ -22,25 +23,15 @@ WHERE = ("auto", "outside", "inside")
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, K), labels (B,) -> (B,)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(logits, labels, reduction="none")
-
-
-def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """How far the best wrong class is ahead of the label: positive where the model is fooled. (B, K) -> (B,)"""
-    true = logits.gather(1, labels[:, None])
-    others = logits.scatter(1, labels[:, None], -torch.inf)
-    return others.amax(1) - true[:, 0]
-
-
 class Target(nn.Module):
     """A model that takes pixels, normalised here. Use it inside `attacking(model)`.
 
     A module, because the libraries behind some attacks insist on one; it holds no parameters of its own.
     """
 
-    def __init__(self, model: Model, threat: Threat) -> None:
+    def __init__(self, model: Model, threat: Threat, task: Task | None = None) -> None:
         super().__init__()
+        self.task = task or Classification()
         self.model, self.threat = [model], threat  # a list: the model's module must not become ours
         like = torch.empty(0, device=model.device)
         self._mean, self._std = channel_values(model.preprocess, like)
@@ -63,8 +54,12 @@ class Target(nn.Module):
             )
 
     def predict(self, images: Tensor) -> Tensor:
-        """The answers (B,) int64."""
+        """The answers (B,) int64, where they are classes."""
         return self.answer(images).argmax(1)
+
+    def fooled(self, images: Tensor, labels: Tensor) -> Tensor:
+        """(B,) bool: does the model answer these images otherwise than it should?"""
+        return self.task.fooled(self.answer(images), labels)
 
     def answer(self, images: Tensor) -> Tensor:
         """Logits (B, K) without gradients. NaN among them is an error: argmax would call it an answer."""
@@ -77,11 +72,12 @@ class Target(nn.Module):
             )
         return logits
 
-    def gradient(self, images: Tensor, labels: Tensor, loss: Loss = cross_entropy) -> tuple[Tensor, Tensor]:
+    def gradient(self, images: Tensor, labels: Tensor, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
         """(d loss / d images (B, C, H, W), logits (B, K)). Images do not see each other: the sum has each one's own."""
         with torch.enable_grad():
             x = images.detach().requires_grad_()
             logits = self(x)
+            loss = loss or self.task.item_loss
             return torch.autograd.grad(loss(logits, labels).sum(), x)[0], logits.detach()
 
 

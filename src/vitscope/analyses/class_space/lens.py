@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vitscope.architectures.layout import Layout
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -66,7 +66,7 @@ class Lens(ClassSpaceAnalysis):
     def needs(self, model: Model) -> list[str]:
         return ["blocks.*.hook_resid_post"]
 
-    def check_data(self, data: ImageData) -> None:
+    def check_data(self, data: Data) -> None:
         wrong = [image for image in self.images or () if not 0 <= image < len(data)]
         if wrong:
             raise DataError(

@@ -39,7 +39,7 @@ from vitscope.errors import UnsuitableDataError, UnsupportedModelError, Vitscope
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -88,7 +88,7 @@ class Perturbation(ClassSpaceAnalysis):
     def needs(self, model: Model) -> list[str]:
         return ["blocks.*.hook_resid_post"]
 
-    def check_data(self, data: ImageData) -> None:
+    def check_data(self, data: Data) -> None:
         removals = [kind for kind in self.kinds or () if kind in REMOVAL]
         if removals and not data.has_masks:
             raise UnsuitableDataError(

@@ -25,14 +25,13 @@ from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_po
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import Moments, Probe, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
-from vitscope.analyses.selection import match_classes
 from vitscope.errors import DataError, VitscopeError
 from vitscope.statistics.clusters import Mean
+from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -153,7 +152,7 @@ class Probes(ClassSpaceAnalysis):
         check_alphas(alphas)
         self.train, self.train_split, self.train_per_class = train, train_split, train_per_class
         self.tokens, self.alphas, self.batch_size = tokens, list(alphas), batch_size  # type: ignore[assignment]
-        self.training: ImageData | None = None  # may be given instead of `train`
+        self.training: Any = None  # may be given instead of `train`
         self._weights: dict[str, Tensor] = {}
 
     def needs(self, model: Model) -> list[str]:
@@ -175,7 +174,7 @@ class Probes(ClassSpaceAnalysis):
             self.training = load_data(
                 self.train, self.train_split, per_class=self.train_per_class, seed=self.seed, masks=False
             )
-        self.training = match_classes(model, self.training)[0]
+        self.training = task_of(self.training).match(model, self.training)[0]
         self.training.check_head(model.num_classes, model.name)
         self.known = sorted({label for label in self.training.labels if label >= 0})
         if not self.known:

@@ -24,7 +24,7 @@ from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -53,11 +53,11 @@ class Separation(Analysis):
     def needs(self, model: Model) -> Sequence[str]:
         return ["blocks.0.hook_resid_pre", "blocks.*.hook_resid_post"]
 
-    def check_data(self, data: ImageData) -> None:
+    def check_data(self, data: Data) -> None:
         labels = torch.tensor(data.labels)
         check_sizes(torch.bincount(labels[labels >= 0]))
 
-    def prepare(self, data: ImageData, model: Model) -> None:
+    def prepare(self, data: Data, model: Model) -> None:
         """Class sizes, and the pixels in two passes over the images, without the model."""
         labels = torch.tensor(data.labels)
         if int(labels.max()) >= model.num_classes:

@@ -14,16 +14,16 @@ from vitscope.analyses.base import zeros
 from vitscope.analyses.separation.definition import Averaging, class_axes, fuzziness_along, image_weights
 
 if TYPE_CHECKING:
-    from vitscope.data import ImageData
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Preprocess
 
 IN_MEMORY = 256 << 20  # bytes of float32 pictures up to which they are read once and kept between the two passes
 
-_KNOWN: weakref.WeakKeyDictionary[ImageData, dict[tuple[Preprocess, str], float]] = weakref.WeakKeyDictionary()
+_KNOWN: weakref.WeakKeyDictionary[Data, dict[tuple[Preprocess, str], float]] = weakref.WeakKeyDictionary()
 
 
-def pixel_fuzziness(data: ImageData, preprocess: Preprocess, averaging: Averaging = "class") -> float:
+def pixel_fuzziness(data: Data, preprocess: Preprocess, averaging: Averaging = "class") -> float:
     """Fuzziness of raw pixels at the model's input size. Kept per dataset: pixels do not change while a model trains.
 
     Memory: K x d, and the pictures themselves where they fit into 256 MB. Time: K x d per image.

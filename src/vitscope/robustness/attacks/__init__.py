@@ -9,6 +9,7 @@ from vitscope.lazy import lazy
 if TYPE_CHECKING:
     from vitscope.robustness.attacks.registry import Attack as Attack
     from vitscope.robustness.attacks.registry import Task as Task
+    from vitscope.robustness.attacks.registry import Victims as Victims
     from vitscope.robustness.attacks.registry import create_attack as create_attack
     from vitscope.robustness.attacks.registry import list_attacks as list_attacks
     from vitscope.robustness.attacks.registry import register_attack as register_attack
@@ -18,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "Attack": "registry",
         "Task": "registry",
+        "Victims": "registry",
         "create_attack": "registry",
         "list_attacks": "registry",
         "register_attack": "registry",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
 from vitscope.errors import VitscopeError
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, register_attack
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -40,14 +40,16 @@ class LibraryAttack(Attack):
         """The library's object with `perturb(images, labels)`."""
         raise NotImplementedError
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         if eps == 0:  # its step sizes divide by epsilon
-            return task.images
-        seed = derive_seed("attack", task.seed, self.name, *task.indices[:1].tolist()) % 2**31
-        common = {"eps": eps, "norm": NAMES[task.threat.norm], "seed": seed, "device": task.images.device}
+            return victims.images
+        seed = derive_seed("attack", victims.seed, self.name, *victims.indices[:1].tolist()) % 2**31
+        common = {"eps": eps, "norm": NAMES[victims.threat.norm], "seed": seed, "device": victims.images.device}
         with preserved_globals():
-            found = self.build(target, **common).perturb(task.images, task.labels)
-        return task.threat.project(found.detach(), task.images, eps)  # it rounds to float32 once more often than we
+            found = self.build(target, **common).perturb(victims.images, victims.labels)
+        return victims.threat.project(
+            found.detach(), victims.images, eps
+        )  # it rounds to float32 once more often than we
 
 
 @register_attack("apgd-ce")

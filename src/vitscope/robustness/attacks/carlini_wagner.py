@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitscope.data.randomness import preserved_globals
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, positive, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, positive, register_attack
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -38,13 +38,13 @@ class CarliniWagner(Attack):
         at_least(self, steps=1, searches=1, confidence=0)
         positive(self, "rate")
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         foolbox = import_extra("foolbox", self.name)
-        model = foolbox.PyTorchModel(target, bounds=task.threat.bounds, device=task.images.device)
+        model = foolbox.PyTorchModel(target, bounds=victims.threat.bounds, device=victims.images.device)
         library = foolbox.attacks.L2CarliniWagnerAttack(
             binary_search_steps=self.searches, steps=self.steps, stepsize=self.rate, confidence=self.confidence
         )
         with preserved_globals(), torch.enable_grad():
-            found = library.run(model, task.images, foolbox.criteria.Misclassification(task.labels)).detach()
-        failed = target.predict(found) == task.labels  # the library hands back black pictures for these
-        return torch.where(failed[:, None, None, None], task.images, found)
+            found = library.run(model, victims.images, foolbox.criteria.Misclassification(victims.labels)).detach()
+        failed = ~target.fooled(found, victims.labels)  # the library hands back black pictures for these
+        return torch.where(failed[:, None, None, None], victims.images, found)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from vitscope.robustness.attacks.pgd import ascend
-from vitscope.robustness.attacks.registry import Attack, Task, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, register_attack
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -25,5 +25,5 @@ class FGSM(Attack):
 
     norms = ("linf", "l2")
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
-        return ascend(target, task, eps, steps=1, step=eps)
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
+        return ascend(target, victims, eps, steps=1, step=eps)

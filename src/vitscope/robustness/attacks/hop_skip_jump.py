@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, import_extra, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, register_attack
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -41,37 +41,37 @@ class HopSkipJump(Attack):
     def __post_init__(self) -> None:
         at_least(self, steps=1, queries=1)
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         foolbox = import_extra("foolbox", self.name)
-        model = foolbox.PyTorchModel(target, bounds=task.threat.bounds, device=task.images.device)
+        model = foolbox.PyTorchModel(target, bounds=victims.threat.bounds, device=victims.images.device)
         library = foolbox.attacks.HopSkipJumpAttack(
-            steps=self.steps, initial_gradient_eval_steps=self.queries, constraint=task.threat.norm
+            steps=self.steps, initial_gradient_eval_steps=self.queries, constraint=victims.threat.norm
         )
-        found = starts(target, task)
-        for i in (target.predict(found) != task.labels).nonzero().flatten().tolist():
-            one = task.images[i : i + 1]
+        found = starts(target, victims)
+        for i in (target.fooled(found, victims.labels)).nonzero().flatten().tolist():
+            one = victims.images[i : i + 1]
             with preserved_globals(), torch.no_grad():
-                torch.manual_seed(derive_seed("attack", task.seed, self.name, int(task.indices[i])) % 2**31)
-                away = foolbox.criteria.Misclassification(task.labels[i : i + 1])
+                torch.manual_seed(derive_seed("attack", victims.seed, self.name, int(victims.indices[i])) % 2**31)
+                away = foolbox.criteria.Misclassification(victims.labels[i : i + 1])
                 found[i] = library.run(model, one, away, starting_points=found[i : i + 1])[0]
-        failed = target.predict(found) == task.labels
-        return torch.where(failed[:, None, None, None], task.images, found)
+        failed = ~target.fooled(found, victims.labels)
+        return torch.where(failed[:, None, None, None], victims.images, found)
 
 
-def starts(target: Target, task: Task) -> Tensor:
+def starts(target: Target, victims: Victims) -> Tensor:
     """A picture that fools for each image, of noise or else of another class; the image itself where there is none."""
-    found, images = task.images.clone(), task.images
-    left = target.predict(images) == task.labels
-    generators = task.generators("hopskipjump")
+    found, images = victims.images.clone(), victims.images
+    left = ~target.fooled(images, victims.labels)
+    generators = victims.generators("hopskipjump")
     for _ in range(STARTS):
         if not left.any():
             break
         noise = torch.stack([torch.rand(images.shape[1:], generator=g) for g in generators]).to(images)
-        won = left & (target.predict(noise) != task.labels)
+        won = left & (target.fooled(noise, victims.labels))
         found[won] = noise[won]
         left = left & ~won
     for i in left.nonzero().flatten().tolist():
-        others = (task.labels != task.labels[i]).nonzero().flatten()
+        others = (victims.labels != victims.labels[i]).nonzero().flatten()
         if len(others):
             found[i] = images[others[0]]
     return found

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, register_attack, repeated
+from vitscope.robustness.attacks.registry import Attack, Victims, at_least, register_attack, repeated
 from vitscope.robustness.norms import random_in_ball
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
 
 
-def noise(task: Task, eps: float, draw: int = 0) -> Tensor:
+def noise(victims: Victims, eps: float, draw: int = 0) -> Tensor:
     """A uniformly drawn point of the ball around each image, clipped to a picture."""
-    threat = task.threat
-    delta = random_in_ball(task.images, threat.norm, eps, task.generators("noise", draw))
-    return threat.project(task.images + delta, task.images, eps)
+    threat = victims.threat
+    delta = random_in_ball(victims.images, threat.norm, eps, victims.generators("noise", draw))
+    return threat.project(victims.images + delta, victims.images, eps)
 
 
 @register_attack("noise")
@@ -32,5 +32,5 @@ class Noise(Attack):
     def __post_init__(self) -> None:
         at_least(self, draws=1)
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
-        return repeated(self.draws, target, task, lambda rows, number: noise(rows, eps, number))
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
+        return repeated(self.draws, target, victims, lambda rows, number: noise(rows, eps, number))

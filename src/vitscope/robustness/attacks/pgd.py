@@ -1,6 +1,6 @@
 """Projected gradient descent, and the loop that FGSM and sparse L1 descent share with it.
 
-    x <- project(x + step * direction(d loss / d x)),    loss: cross-entropy of the label
+    x <- project(x + step * direction(d loss / d x)),    loss: that of the task, the cross-entropy of the label
 
 Madry, Makelov, Schmidt, Tsipras and Vladu, "Towards deep learning models resistant to adversarial attacks", ICLR 2018;
 momentum: Dong et al., "Boosting adversarial attacks with momentum", CVPR 2018. One step costs one forward and one
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, positive, register_attack, repeated
+from vitscope.robustness.attacks.registry import Attack, Victims, at_least, positive, register_attack, repeated
 from vitscope.robustness.norms import TINY, random_in_ball, steepest
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Project = Callable[[Tensor, Tensor, float], Tensor]  # images, clean images, eps
 
 def ascend(
     target: Target,
-    task: Task,
+    victims: Victims,
     eps: float,
     *,
     steps: int,
@@ -43,17 +43,17 @@ def ascend(
 
     stop: an image that fools the model is left as it is. The forward pass of the next step shows it, at no cost.
     """
-    threat = task.threat
+    threat = victims.threat
     project = project or threat.project
-    x = task.images if start is None else start
+    x = victims.images if start is None else start
     velocity = torch.zeros_like(x) if momentum else None
     found, where = x.clone(), torch.arange(len(x), device=x.device)  # the images that x holds
     for _ in range(steps):
-        gradient, logits = target.gradient(x, task.labels)
-        if stop and (fooled := logits.argmax(1) != task.labels).any():
+        gradient, logits = target.gradient(x, victims.labels)
+        if stop and (fooled := target.task.fooled(logits, victims.labels)).any():
             found[where[fooled]] = x[fooled]
             go_on = ~fooled
-            x, gradient, where, task = x[go_on], gradient[go_on], where[go_on], task.rows(go_on)
+            x, gradient, where, victims = x[go_on], gradient[go_on], where[go_on], victims.rows(go_on)
             velocity = velocity if velocity is None else velocity[go_on]
             if not len(where):
                 return found
@@ -61,7 +61,7 @@ def ascend(
             mean = gradient.abs().mean((1, 2, 3), keepdim=True).clamp_min(TINY)
             gradient = velocity = momentum * velocity + gradient / mean
         move = steepest(gradient, threat.norm) if direction is None else direction(gradient, x)
-        x = project(x + step * move, task.images, eps)
+        x = project(x + step * move, victims.images, eps)
     found[where] = x
     return found
 
@@ -83,10 +83,10 @@ class PGD(Attack):
         at_least(self, steps=1, restarts=1, momentum=0)
         positive(self, "step")
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         step = (2.5 / self.steps if self.step is None else self.step) * eps
 
-        def attempt(rows: Task, number: int) -> Tensor:
+        def attempt(rows: Victims, number: int) -> Tensor:
             start = None
             if self.random_start or number:
                 delta = random_in_ball(rows.images, rows.threat.norm, eps, rows.generators("pgd", number))
@@ -95,4 +95,4 @@ class PGD(Attack):
                 target, rows, eps, steps=self.steps, step=step, start=start, momentum=self.momentum, stop=self.stop
             )
 
-        return repeated(self.restarts, target, task, attempt)
+        return repeated(self.restarts, target, victims, attempt)

@@ -23,7 +23,7 @@ VARIANTS = ("exact", "code")
 
 
 @dataclass(frozen=True)
-class Task:
+class Victims:
     """Images to be attacked, all of them still right."""
 
     images: Tensor  # (B, C, H, W), clean, in the threat's space
@@ -35,9 +35,9 @@ class Task:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def rows(self, where: Tensor) -> Task:
+    def rows(self, where: Tensor) -> Victims:
         """Some of the images, by mask or numbers."""
-        return Task(self.images[where], self.labels[where], self.indices[where.cpu()], self.threat, self.seed)
+        return Victims(self.images[where], self.labels[where], self.indices[where.cpu()], self.threat, self.seed)
 
     def generators(self, *purpose: str | int) -> list[torch.Generator]:
         """One generator per image, seeded by (seed, purpose, image): the same in any batch and in any process."""
@@ -45,6 +45,9 @@ class Task:
             torch.Generator().manual_seed(derive_seed("attack", self.seed, *purpose, index))
             for index in self.indices.tolist()
         ]
+
+
+Task = Victims  # its name in 0.1, which own attacks may use; a task is what a model is asked for now
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Attack:
     needs: ClassVar[str] = ""  # a package beyond the core, from the extra `attacks`
     published: ClassVar[bool] = True  # can work without bounds (`--protocol published`)
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
-        """Images (B, C, H, W) within `eps` of the task's; the caller verifies them. No global randomness."""
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
+        """Images (B, C, H, W) within `eps` of the victims'; the caller verifies them. No global randomness."""
         raise NotImplementedError
 
     def options(self) -> dict[str, Any]:
@@ -142,16 +145,16 @@ def check_variant(attack: Attack) -> None:
         raise VitscopeError(f"{attack.name}: variant must be {' or '.join(VARIANTS)}, not {variant!r}.")
 
 
-def repeated(attempts: int, target: Target, task: Task, attempt: Callable[[Task, int], Tensor]) -> Tensor:
+def repeated(attempts: int, target: Target, victims: Victims, attempt: Callable[[Victims, int], Tensor]) -> Tensor:
     """Attempt 0 on all images, each further one on those that no attempt has fooled yet: (B, C, H, W)."""
-    found = attempt(task, 0).clone()
+    found = attempt(victims, 0).clone()
     if attempts == 1:
         return found
-    fooled = target.predict(found) != task.labels
+    fooled = target.fooled(found, victims.labels)
     for number in range(1, attempts):
         where = (~fooled).nonzero().flatten()
         if not len(where):
             break
-        found[where] = attempt(task.rows(where), number)
-        fooled[where] = target.predict(found[where]) != task.labels[where]
+        found[where] = attempt(victims.rows(where), number)
+        fooled[where] = target.fooled(found[where], victims.labels[where])
     return found

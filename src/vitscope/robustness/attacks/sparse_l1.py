@@ -20,7 +20,7 @@ from vitscope.errors import VitscopeError
 from vitscope.robustness.attacks.pgd import ascend
 from vitscope.robustness.attacks.registry import (
     Attack,
-    Task,
+    Victims,
     at_least,
     check_variant,
     positive,
@@ -85,10 +85,10 @@ class SparseL1(Attack):
             raise VitscopeError(f"sparse-l1: sparsity is a share from 0 to below 1, not {self.sparsity}.")
         check_variant(self)
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         step = (2 / self.steps if self.step is None else self.step) * eps
 
-        bounds = task.threat.bounds
+        bounds = victims.threat.bounds
         code = self.variant == "code"
 
         def direction(gradient: Tensor, images: Tensor) -> Tensor:
@@ -97,9 +97,9 @@ class SparseL1(Attack):
             return sparse_direction(gradient, images, self.sparsity, bounds)
 
         def project(images: Tensor, clean: Tensor, eps: float) -> Tensor:
-            return rescale(images, clean, eps, bounds) if code else task.threat.project(images, clean, eps)
+            return rescale(images, clean, eps, bounds) if code else victims.threat.project(images, clean, eps)
 
-        def attempt(rows: Task, number: int) -> Tensor:
+        def attempt(rows: Victims, number: int) -> Tensor:
             start = None
             if self.random_start or number:
                 delta = random_in_ball(rows.images, "l1", eps, rows.generators("sparse-l1", number))
@@ -108,4 +108,4 @@ class SparseL1(Attack):
                 target, rows, eps, steps=self.steps, step=step, start=start, direction=direction, project=project
             )
 
-        return repeated(self.restarts, target, task, attempt)
+        return repeated(self.restarts, target, victims, attempt)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Task, at_least, check_variant, positive, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, at_least, check_variant, positive, register_attack
 from vitscope.robustness.norms import random_in_ball
-from vitscope.robustness.target import margin
+from vitscope.tasks.classification import margin
 
 if TYPE_CHECKING:
     from vitscope.robustness.target import Target
@@ -59,18 +59,18 @@ class SPSA(Attack):
         positive(self, "delta", "rate")
         check_variant(self)
 
-    def perturb(self, target: Target, task: Task, eps: float) -> Tensor:
-        generators = task.generators("spsa")
-        x, clean = task.images, task.images
+    def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
+        generators = victims.generators("spsa")
+        x, clean = victims.images, victims.images
         if self.random_start:
-            start = random_in_ball(clean, task.threat.norm, eps, task.generators("spsa", "start"))
-            x = task.threat.project(clean + start, clean, eps)
+            start = random_in_ball(clean, victims.threat.norm, eps, victims.generators("spsa", "start"))
+            x = victims.threat.project(clean + start, clean, eps)
         first, second = torch.zeros_like(x), torch.zeros_like(x)
         for t in range(1, self.steps + 1):
             where = 2 * clean if self.variant == "code" else x
-            gradient = estimate_gradient(target, where, task.labels, generators, self.samples, self.delta)
+            gradient = estimate_gradient(target, where, victims.labels, generators, self.samples, self.delta)
             first = BETAS[0] * first + (1 - BETAS[0]) * gradient
             second = BETAS[1] * second + (1 - BETAS[1]) * gradient.square()
             move = (first / (1 - BETAS[0] ** t)) / ((second / (1 - BETAS[1] ** t)).sqrt() + SMALL)
-            x = task.threat.project(x + self.rate * move, clean, eps)
+            x = victims.threat.project(x + self.rate * move, clean, eps)
         return x

@@ -7,7 +7,7 @@ into an array of zeros, so arrays of several processes, or of a run that was kil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,7 +20,6 @@ from vitscope.robustness.evaluation.results import Results
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data import ImageData
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -41,7 +40,7 @@ class Evaluation(Analysis):
             raise UnsupportedModelError(f"{model.name} has no classes (num_classes=0), so it cannot be right or wrong.")
         self.size = model.preprocess.input_size[1:]
 
-    def prepare(self, data: ImageData, model: Model) -> None:
+    def prepare(self, data: Any, model: Model) -> None:
         from vitscope.robustness.condition import Condition
         from vitscope.robustness.evaluation.shifted import ShiftedData
 

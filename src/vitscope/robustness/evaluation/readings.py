@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitscope.analyses.accuracy import true_rank
 from vitscope.robustness.condition import CLEAN, Condition
+from vitscope.tasks.classification import true_rank
 
 COUNTED, TOP1, TOP5 = 1, 2, 4  # bits of an outcome
 
