@@ -15,7 +15,7 @@ from timing import interleaved, report
 from vitscope.analyses.base import Analysis
 from vitscope.analyses.class_space import Composition, Identifiability, Memories
 from vitscope.analyses.class_space.lens import Lens
-from vitscope.analyses.class_space.probes import ProbeMoments
+from vitscope.analyses.class_space.linear_probes import ProbeMoments
 from vitscope.analyses.class_space.relevance import relevance
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch

@@ -166,11 +166,11 @@ DATASETS = Registry(
 TASKS = Registry(
     "task", "register_task", ("vitscope.tasks",), base="vitscope.tasks.base:Task", public="vitscope.tasks.Task"
 )
-MODELS = Registry("model", "register_model", ("vitscope.models",))
+BUILDERS = Registry("model", "register_model", ("vitscope.models",))
 PANELS = Registry(
     "panel", "register_panel", ("vitscope.analyses", "vitscope.robustness", "vitscope.training", "vitscope.sweeps")
 )
-ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, TASKS, MODELS, PANELS)
+ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, TASKS, BUILDERS, PANELS)
 
 
 def outside_modules(config: Any) -> list[str]:

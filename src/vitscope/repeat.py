@@ -55,13 +55,13 @@ def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
 def _request(old: Run) -> Request:
     with _of_file(old):
         if old.kind == "evaluate":
-            from vitscope.robustness.evaluation.request import EVALUATED, EvaluateOptions
+            from vitscope.robustness.evaluation.evaluate_options import EVALUATED, EvaluateOptions
 
             check_saved(old.config, EVALUATED)
             return EvaluateOptions.from_config(old.config, _started_in(old))
         check_saved(old.config, ANALYZED)
         if list(old.config["analyses"]) == ["attack"]:
-            from vitscope.robustness.request import AttackOptions
+            from vitscope.robustness.attack_options import AttackOptions
 
             return AttackOptions.from_config(old.config, _started_in(old))
         return AnalyzeOptions.from_config(old.config, _started_in(old))

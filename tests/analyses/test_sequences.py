@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file
+
+import vitscope
 
 SCRIPT = Path(__file__).with_name("sequences.py")
 
@@ -19,6 +24,7 @@ SCRIPT = Path(__file__).with_name("sequences.py")
 def run(*words: str, processes: int = 1) -> int:
     launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = words if words[0] == "train" else ("analyze", *words)
     return subprocess.run([sys.executable, *launcher, str(SCRIPT), *words], env=environment, timeout=300).returncode
 
 
@@ -98,3 +104,48 @@ def test_another_attention_goes_into_the_blocks_that_the_row_names():
         convert(model, "rpc", layers="0", iterations=2)
         assert not torch.allclose(model(data.tokens), before)
     assert model.source["attention"][0]["name"] == "rpc"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("sequences") / "trained"
+    assert run("train", str(out)) == 0
+    return out
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "checkpoints" / "last" / "model.safetensors")
+
+
+def test_the_training_loop_teaches_them(trained, monkeypatch):
+    history = pd.read_csv(trained / "tables" / "training.csv")
+    assert history["test_accuracy"].iloc[-1] > 0.85 > 0.75 > history["train_accuracy"].iloc[0]
+    assert set(pd.read_csv(trained / "tables" / "probe_accuracy.csv")["epoch"]) == {0, 1, 2, 3}
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    model = vitscope.open_model(trained, trust=True)
+    data = importlib.import_module("sequences").numbers()
+    with torch.no_grad():  # the best epoch's weights are opened
+        right = (model(data.tokens).argmax(1) == torch.tensor(data.labels)).double().mean()
+    assert float(right) == pytest.approx(history["test_accuracy"].max())
+    page = vitscope.build_report(trained, trained / "report.html", trust=True).read_text()
+    assert "held-out sequences" in page
+    shown = re.sub(r"<(style|script|svg|table).*?</\1>", "", page.partition("How this was made")[0], flags=re.DOTALL)
+    assert not re.findall(r"\b(images?|pictures?|patch|patches)\b", shown)
+    run = vitscope.analyze(model, "sequences:numbers", ["accuracy"], trained / "look", images=60, progress=False)
+    again = vitscope.rerun(run, out=trained / "again", trust=True, progress=False)
+    one, two = ((folder / "tables" / "accuracy.csv").read_bytes() for folder in (run.path, again.path))
+    assert one == two
+
+
+def test_a_killed_training_ends_with_the_same_weights(trained, tmp_path):
+    assert run("train", str(tmp_path / "run"), "23") != 0
+    assert run("train", str(tmp_path / "run")) == 0
+    straight, resumed = weights_of(trained), weights_of(tmp_path / "run")
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+
+
+def test_two_processes_learn_what_one_learns(trained, tmp_path):
+    assert run("train", str(tmp_path / "run"), processes=2) == 0
+    straight, shared = weights_of(trained), weights_of(tmp_path / "run")
+    for name in straight:
+        torch.testing.assert_close(straight[name], shared[name], rtol=1e-3, atol=1e-4)

@@ -5,7 +5,7 @@ import pytest
 from vitscope.cli import run
 from vitscope.cli.attack import corrected
 from vitscope.errors import VitscopeError
-from vitscope.robustness.request import AttackOptions
+from vitscope.robustness.attack_options import AttackOptions
 from vitscope.runs import Run
 
 SMALL = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=2", "num_heads=2", "num_classes=10"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from vitscope.analyses.class_space.request import LensOptions
+from vitscope.analyses.class_space.lens_options import LensOptions
 from vitscope.cli import run
 from vitscope.errors import VitscopeError
 

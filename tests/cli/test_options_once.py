@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import vitscope
-from vitscope.analyses.class_space.request import LensOptions
+from vitscope.analyses.class_space.lens_options import LensOptions
 from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli import run
 from vitscope.cli.configuration import parse_with_config, with_file
@@ -18,8 +18,8 @@ from vitscope.cli.parsing import marks_of
 from vitscope.data import load_data
 from vitscope.errors import VitscopeError
 from vitscope.options import fits
-from vitscope.robustness.evaluation.request import EvaluateOptions
-from vitscope.robustness.request import AttackOptions
+from vitscope.robustness.attack_options import AttackOptions
+from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
 from vitscope.runs import Run
 
 REQUESTS = {"analyze": AnalyzeOptions, "lens": LensOptions, "attack": AttackOptions, "evaluate": EvaluateOptions}

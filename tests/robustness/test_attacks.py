@@ -13,8 +13,9 @@ from vitscope.robustness.attacks.registry import register_attack
 from vitscope.robustness.attacks.sparse_l1 import sparse_direction
 from vitscope.robustness.attacks.spsa import estimate_gradient
 from vitscope.robustness.norms import sizes
-from vitscope.robustness.target import Target, attacking, margin
+from vitscope.robustness.target import Target, attacking
 from vitscope.robustness.threat import Threat
+from vitscope.tasks.classification import margin
 
 QUICK = {
     "pgd": {"steps": 5},

@@ -6,8 +6,9 @@ from torch import nn
 
 from vitscope.errors import NumericalError, VitscopeError
 from vitscope.robustness import perturb
-from vitscope.robustness.target import Target, attacking, margin, normalised_where
+from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import Threat
+from vitscope.tasks.classification import margin
 
 
 def test_the_gradient_is_that_of_finite_differences(model, pictures):

@@ -34,17 +34,18 @@ def put_together(run: Run, analyses: Sequence[Analysis], data: Data, share: Shar
             other.sums = {key: value.clone() for key, value in analysis.sums.items()}  # to be filled
             restore_sums(state, [other])
             analysis.merge(other)
+    items = share.setting.task.words.items
     images, skipped = sum(s.images for s in states), sum(s.skipped for s in states)
     if images + skipped != len(data):
         raise RunError(
-            f"Of {len(data):,} images {images:,} were counted and {skipped:,} skipped. The saved state in "
+            f"Of {len(data):,} {items} {images:,} were counted and {skipped:,} skipped. The saved state in "
             f"{run.state_dir} does not belong to this data; start again with --overwrite."
         )
     if images == 0:
         merge_rows(rows_folder(run.state_dir), run.tables_dir, [state.rows for state in states])
-        raise DataError(f"None of the {len(data):,} images could be read; {run.tables_dir / 'skipped.csv'} says why.")
+        raise DataError(f"None of the {len(data):,} {items} could be read; {run.tables_dir / 'skipped.csv'} says why.")
     if skipped:
-        run.log_warning(f"{skipped:,} of {len(data):,} images could not be read and were left out: table 'skipped'.")
+        run.log_warning(f"{skipped:,} of {len(data):,} {items} could not be read and were left out: table 'skipped'.")
     write_results(run, analyses, states)
     for right, counted in (a.answers() or (0, 0) for a in analyses):
         if remark := chance_remark(share.model, data, right, counted):

@@ -18,6 +18,7 @@ from torch import nn
 from vitscope.analyses.base import everyone
 from vitscope.analyses.control import shared_twin, start_controls
 from vitscope.errors import NumericalError
+from vitscope.tasks.words import PICTURES
 
 if TYPE_CHECKING:
     from vitscope.analyses.base import Analysis
@@ -35,6 +36,7 @@ class OnePass:
         # Each analysis sees only what it asked for itself: its result must not depend on its company.
         self.wanted = [frozenset(_resolve(model, a.needs(model))) for a in analyses]
         self.names = _resolve(model, sorted(frozenset().union(*self.wanted)))
+        self.items = next((a.setting.task.words.items for a in self.analyses), PICTURES.items)
         self.watched = [a for a in self.analyses if a.twin is not None]
         twins = [a.twin for a in self.watched if a.twin is not None]
         self.control = OnePass(shared_twin(model, twins[0].setting.seed), twins) if twins else None
@@ -52,7 +54,7 @@ class OnePass:
 
         with torch.no_grad():
             batch.outputs = self.model.stream(inputs, self.names, on_block)
-            _check_finite(batch)
+            _check_finite(batch, self.items)
             if self.control is not None and any(analysis.concerns(batch) for analysis in self.watched):
                 self.control(replace(batch, outputs=None, shared={}))
             for analysis in self.analyses:
@@ -113,14 +115,14 @@ def _resolve(model: Model, globs: Sequence[str]) -> list[str]:
     return model.resolve_points(globs) if globs else []
 
 
-def _check_finite(batch: Batch) -> None:
+def _check_finite(batch: Batch, items: str) -> None:
     assert batch.logits is not None
     bad = ~batch.logits.isfinite().flatten(1).all(1).cpu()  # (B,)
     if bad.any():
         paths = [batch.paths[i] for i in bad.nonzero().flatten().tolist()]
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         raise NumericalError(
-            f"The logits of {len(paths)} of {len(batch)} images in batch {batch.number} are NaN or infinite "
+            f"The logits of {len(paths)} of {len(batch)} {items} in batch {batch.number} are NaN or infinite "
             f"({', '.join(paths[:3])}{more}). If it is all of them, look for NaN in the weights or for a precision "
-            "that overflows; if it is a few, look at those images."
+            f"that overflows; if it is a few, look at those {items}."
         )

@@ -23,7 +23,7 @@ R = TypeVar("R", bound="Request")
 IMAGES = {
     "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
     "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
-    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str,
+    "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str, "own?": {},
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
@@ -34,7 +34,8 @@ PREPROCESS = dict.fromkeys(
 )
 ANALYZED = {
     "label?": str, "model": MODEL, "weights_digest?": str, "edits?": {}, "preprocess?": PREPROCESS, "data": IMAGES,
-    "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "control?": str, "modules?": [str],
+    "task?": {}, "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "control?": str,
+    "modules?": [str],
 }  # fmt: skip
 
 

@@ -120,9 +120,10 @@ class Share:
     def _stop_here(self, stop: StopRequest, cause: BaseException | None = None) -> None:
         self.save()
         if stop.made:
+            items = self.setting.task.words.items
             raise Interrupted(
-                f"Stopped after {self.state.images:,} of {self.setting.images:,} images. What was measured is saved in "
-                f"{self.run.path}; the same command again goes on from there."
+                f"Stopped after {self.state.images:,} of {self.setting.images:,} {items}. What was measured is saved "
+                f"in {self.run.path}; the same command again goes on from there."
             ) from cause
 
 

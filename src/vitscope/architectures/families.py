@@ -128,7 +128,8 @@ def _refuse(module: nn.Module, what: str, known: dict[str, str]) -> UnsupportedM
 def register_family(
     module: type[nn.Module], family: Family, blocks: Mapping[type[nn.Module], BlockRow] | None = None
 ) -> None:
-    """Let models of a class of one's own open, `open_model(module)`: their row, and rows of blocks that are not timm's.
+    """Let models of a class of one's own open, `open_model(module)` or by `package.module:function`: their row, and
+    rows of blocks that are not timm's.
 
     A row counts for the class and its subclasses.
     """

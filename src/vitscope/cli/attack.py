@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from vitscope.cli.configuration import carry_out, with_file
 from vitscope.errors import VitscopeError
+from vitscope.robustness.attack_options import AttackOptions
 from vitscope.robustness.epsilons import UnitError
-from vitscope.robustness.request import AttackOptions
 
 EXAMPLES = """\
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks fgsm,pgd --eps 1/255..6/255 --out runs/attack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vitscope.cli.configuration import carry_out, with_file
-from vitscope.robustness.evaluation.request import EvaluateOptions
+from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
 
 EXAMPLES = """\
   vitscope evaluate vit_tiny_patch16_224 --data path/to/imagenet --split val --corrupt all --images 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitscope.analyses.class_space.request import LensOptions
+from vitscope.analyses.class_space.lens_options import LensOptions
 from vitscope.cli.configuration import carry_out, with_file
 
 EXAMPLES = """\

@@ -183,6 +183,12 @@ class ImageData:
             self, preprocess, batch_size, rank=rank, world=world, start=start, workers=workers, context=context
         )
 
+    def learn(self, preprocess: Preprocess, batch_size: int, *, seed: int, epoch: int, **how: Any) -> Iterator[Batch]:
+        """One epoch of training in the order of (seed, epoch): `vitscope.data.train_batches`."""
+        from vitscope.data.batching import train_batches
+
+        return train_batches(self, preprocess, batch_size, seed=seed, epoch=epoch, **how)
+
     def __repr__(self) -> str:
         masks = ", masks" if self.has_masks else ""
         return f"ImageData({self.name} {self.split}: {len(self):,} images, {self.num_classes:,} classes{masks})"

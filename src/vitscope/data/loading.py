@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from vitscope.data.dataset import ImageData, missing_masks
 from vitscope.data.folders import find_splits, folder_source
 from vitscope.data.imagenet_s import SUFFIX, categories_file, imagenet_s, with_masks
 from vitscope.data.mask_decoding import doubtful_masks, find_decoding
 from vitscope.data.masks import check_rule
+from vitscope.data.own import choose, is_data
 from vitscope.data.registry import DatasetEntry, check_place, find_dataset
 from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.data.source import Source, as_source
@@ -56,6 +57,23 @@ def load_data(
     decode = find_decoding(mask_decoding) if mask_decoding is not None else None
     check_rule(mask_rule)
     source, name, split_name, wanted = _find(name_or_path, split, place, download, plain=decode is not None)
+    selection: dict[str, Any] = {
+        "source": str(name_or_path),
+        "root": None if root is None else str(root),
+        "images": images,
+        "per_class": per_class,
+        "list_file": None if list_file is None else str(list_file),
+        "share": share,
+        "seed": seed,
+    }
+    if every != 1:  # as absent as in older runs, which are then still the same
+        selection["every"] = every
+    if mask_decoding is not None:
+        selection["mask_decoding"] = mask_decoding
+    if mask_rule != "centre":
+        selection["mask_rule"] = mask_rule
+    if not isinstance(source, Source):
+        return cast(ImageData, choose(source, selection))
     if decode is not None:
         if source.masks is None:
             raise DataError(f"{name} has no masks to decode: leave out mask_decoding (--mask-decoding).")
@@ -95,21 +113,6 @@ def load_data(
         if masks:
             raise DataError(f"{shortages[-1]} Leave masks=True out to use them without.")
         shortages[-1] += " What needs masks leaves them out."
-    selection: dict[str, Any] = {
-        "source": str(name_or_path),
-        "root": None if root is None else str(root),
-        "images": images,
-        "per_class": per_class,
-        "list_file": None if list_file is None else str(list_file),
-        "share": share,
-        "seed": seed,
-    }
-    if every != 1:  # as absent as in older runs, which are then still the same
-        selection["every"] = every
-    if mask_decoding is not None:
-        selection["mask_decoding"] = mask_decoding
-    if mask_rule != "centre":
-        selection["mask_rule"] = mask_rule
     data = ImageData(
         source,
         order,
@@ -132,8 +135,11 @@ def load_data(
 
 def _find(
     name_or_path: str | Path, split: str | None, root: Path | None, download: bool, plain: bool
-) -> tuple[Source, str, str, str | None]:
-    """The source, the dataset's name, the split that the source holds, and the one that is wanted (None: any)."""
+) -> tuple[Any, str, str, str | None]:
+    """The source, the dataset's name, the split that the source holds, and the one that is wanted (None: any).
+
+    In the place of a source there may be data that make their own batches.
+    """
     entry = find_dataset(name_or_path) if isinstance(name_or_path, str) else None
     if entry is not None:
         source, holds = _call(entry, split, root, download)
@@ -153,7 +159,7 @@ def _find(
     return as_source(source, path.name), path.name, source.holds or ALL, split and normal_split(split)
 
 
-def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: bool) -> tuple[Source, str]:
+def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: bool) -> tuple[Any, str]:
     """Run a dataset function, and say which split came back."""
     asked = normal_split(split) if split is not None else None
     if not entry.has_splits:
@@ -168,5 +174,7 @@ def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: b
         raise
     except Exception as error:  # a user's own function may fail in any way
         raise DataError(f"Dataset {entry.name!r} failed: {type(error).__name__}: {error}") from error
+    if is_data(returned):
+        return returned, wanted or ALL
     source = as_source(returned, entry.name)
     return source, source.holds or wanted or ALL

@@ -11,7 +11,6 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,13 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-from vitscope.architectures.families import check_model
+from vitscope.architectures.families import blocks_of, check_model, family_of
 from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
+from vitscope.models.naming import is_own
 from vitscope.options import check_finite
 from vitscope.outside import check_fetch, has_read
-
-OWN = {"small": "vitscope.models.small"}  # name -> the module that holds a function of that name
+from vitscope.registry import BUILDERS
 
 # What `timm.create_model` takes for itself: to fetch weights, to read files, or to give something that is no model.
 _OF_WEIGHTS = ("checkpoint_path", "cache_dir", "pretrained")  # and whatever begins with `pretrained`
@@ -93,7 +92,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     """Refuse what is no architecture of vitscope or timm, and options that are not of an architecture."""
     import timm
 
-    if name not in OWN and not timm.is_model(name):  # hf-hub: and local-dir: fetch and read what they name
+    if not is_own(name) and not timm.is_model(name):  # hf-hub: and local-dir: fetch and read what they name
         raise VitscopeError(f"There is no model {name!r}: expected 'small' or a name that `vitscope models` lists.")
     for option, value in options.items():
         if option in _OF_WEIGHTS or option.startswith("pretrained"):
@@ -113,7 +112,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 def option_names(name: str, module: nn.Module) -> list[str]:
     """What the builder of a model takes."""
-    functions: list[Any] = [getattr(import_module(OWN[name]), name)] if name in OWN else []
+    functions: list[Any] = [BUILDERS.get(name)] if is_own(name) else []
     bases = [vars(cls) for cls in type(module).__mro__ if cls not in (nn.Module, object)]
     functions += [base["__init__"] for base in bases if "__init__" in base]
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -136,8 +135,10 @@ def _rehearse(name: str, options: Mapping[str, Any]) -> None:
     if unknown := [option for option in options if option not in known]:
         raise VitscopeError(f"{name} has no option {unknown[0]!r}.{suggest(unknown[0], known)}")
     with _explained(name, options):
-        if not list(module.get_submodule("blocks").children()):
+        if not blocks_of(module):
             raise ValueError("it has no blocks")
+        if family_of(module).layout is not None:  # what goes in is not known here
+            return
         if min(module.patch_embed.grid_size) < 1:  # type: ignore[union-attr, arg-type]
             raise ValueError("a patch is larger than the picture")
         picture = torch.empty(1, *input_size(module), device="meta")
@@ -168,8 +169,8 @@ def sketch(name: str, options: Mapping[str, Any] | None = None) -> nn.Module:
 
 def _call(name: str, options: Mapping[str, Any]) -> nn.Module:
     with _explained(name, options):
-        if name in OWN:
-            return getattr(import_module(OWN[name]), name)(**options)
+        if is_own(name):
+            return BUILDERS.get(name)(**options)
         import timm
 
         return timm.create_model(name, pretrained=False, **options)

@@ -13,7 +13,8 @@ from vitscope.architectures.layout import derive_layout, input_size
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.catalog import SHIPPED, ModelRow, as_text, timm_version
 from vitscope.models.class_space import why_no_class_space
-from vitscope.models.creation import OWN, sketch
+from vitscope.models.creation import sketch
+from vitscope.registry import BUILDERS
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def names_to_examine() -> list[str]:
     from timm.models import list_modules
 
     files = set(list_modules())
-    return [*OWN, *sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))]
+    return [*BUILDERS.homes(), *sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))]
 
 
 def examine_all(why: str) -> list[ModelRow]:

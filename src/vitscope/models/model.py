@@ -77,7 +77,11 @@ class Model:
 
     def __call__(self, inputs: Inputs) -> Tensor:
         """Logits of preprocessed images (B, 3, H, W) -> (B, classes), or of what else the model is called with."""
-        output = self.module(**inputs) if isinstance(inputs, Mapping) else self.module(inputs)
+        return self.ask(self.module, inputs)
+
+    def ask(self, module: nn.Module, inputs: Inputs) -> Tensor:
+        """The answer of `module`, which is this model's own or what a training wraps around it."""
+        output = module(**inputs) if isinstance(inputs, Mapping) else module(inputs)
         return self.row.answer(output)
 
     def resolve_points(self, names: str | Iterable[str]) -> list[str]:

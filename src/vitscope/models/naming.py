@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from vitscope.errors import WeightsError
+from vitscope.outside import is_address
+from vitscope.registry import BUILDERS
+
+B = TypeVar("B", bound=Callable[..., Any])
+
+
+def register_model(name: str) -> Callable[[B], B]:
+    """Function decorator: what it builds from options is a model of that name, for `open_model` and `train`."""
+    return lambda function: BUILDERS.add(name, function)
+
+
+def is_own(name: str) -> bool:
+    """Is it built here, or by a function at `package.module:function`, and not by timm?"""
+    return is_address(name) or name in BUILDERS.names()
 
 
 def is_trained(folder: str | Path) -> bool:
@@ -17,7 +33,7 @@ def check_model_name(name: str) -> None:
     """Raise at a model that does not exist. A name that the table does not have is refused only after asking timm."""
     from vitscope.models.catalog import read_table
 
-    if is_trained(name) or any(row.name == name for row in read_table() or ()):
+    if is_trained(name) or is_own(name) or any(row.name == name for row in read_table() or ()):
         return
     from vitscope.models.open import check_name
 

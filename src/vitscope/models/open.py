@@ -18,14 +18,14 @@ from vitscope.architectures.families import check_model, family_of
 from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models import separation
-from vitscope.models.creation import OWN, create, create_pretrained
+from vitscope.models.creation import create, create_pretrained
 from vitscope.models.model import Model
-from vitscope.models.naming import is_trained
+from vitscope.models.naming import is_own, is_trained
 from vitscope.models.preprocessing import UNTOUCHED, Preprocess, disagreement, from_timm
 from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 from vitscope.options import check_fields
 from vitscope.outside import import_remembered, only_named
-from vitscope.registry import ATTENTIONS
+from vitscope.registry import ATTENTIONS, BUILDERS
 
 
 def open_model(
@@ -41,7 +41,8 @@ def open_model(
 ) -> Model:
     """Open a ViT for looking inside. The model is in evaluation mode.
 
-    name: a timm name with or without tag, 'small', a run folder of `vitscope train`, or a module built with timm.
+    name: a timm name with or without tag, 'small', a run folder of `vitscope train`, `package.module:function` that
+        builds one of your own, or a module built with timm.
     weights: a .safetensors or .pth file; None takes timm's pretrained weights (a download where the net allows), or
         those a module or run folder already has; "random" asks for random weights, drawn from `seed`.
     use_ema: take averaged weights where a checkpoint has both.
@@ -122,6 +123,8 @@ def _from_name(
         from vitscope.attention import describe_attention
 
         source["attention"] = describe_attention(module)
+    if family_of(module).layout is not None:
+        return Model(module, name, UNTOUCHED, source, notes)
     configuration = dict(module.pretrained_cfg)
     if "." not in name and (remark := disagreement(name, configuration)):
         warnings.warn(remark, stacklevel=3)
@@ -228,8 +231,10 @@ def check_name(name: str) -> None:
     """A name that timm knows, or an error that suggests the nearest ones."""
     import timm
 
+    if is_own(name):
+        return
     architecture, _, tag = name.partition(".")
-    known = [*OWN, *timm.list_models()]
+    known = [*BUILDERS.names(), *timm.list_models()]
     if architecture not in known:
         if os.path.exists(name):
             raise VitscopeError(f"{name} exists but is no run folder with a trained model (no model.json in it).")

@@ -21,6 +21,8 @@ from timm.layers import Attention, DropPath, Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from vitscope.models.naming import register_model
+
 AttentionInit = Literal["torch", "xavier"]
 
 
@@ -81,6 +83,7 @@ def start_as_multihead_attention(attention: Attention) -> None:
             nn.init.zeros_(bias)
 
 
+@register_model("small")
 def small(
     *,
     img_size: int | tuple[int, int] = 28,

@@ -20,6 +20,7 @@ from vitscope.report.failures import Failures
 from vitscope.report.left_over import left_over_tables
 from vitscope.report.panel import Finding, Panel
 from vitscope.report.sources import default_page, gather, parts_of
+from vitscope.report.wording import in_words, words_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -109,14 +110,14 @@ def draw_panels(runs: Mapping[str, Run], failures: Failures) -> list[Panel]:
     """Every registered panel that has its tables, in the order of the page."""
     from vitscope.report.figures import house_style
 
-    panels = []
+    panels, words = [], words_of(runs)
     for key, function in PANELS.load_all().items():
         with failures.of(f"The panel '{key}'"), house_style():
             panel = function(runs)
             if panel is not None:
                 if len(runs) == 1:  # with several models the sentence begins with a model's name, which stays as it is
                     panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
-                panels.append(panel)
+                panels.append(in_words(panel, words))
     return sorted(panels, key=lambda panel: (panel.order, panel.key))
 
 
@@ -178,6 +179,7 @@ def _render(
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breakable"] = breakable
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
+    words = words_of(runs)
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
     return environment.from_string(template).render(
         version=vitscope.__version__,
@@ -195,7 +197,10 @@ def _render(
         panels=[_panel(panel, figures, runs, page, rows) for panel in panels],
         gallery=gallery,
         gallery_json={**gallery, "colours": colour_tables()} if gallery else None,
-        made=[{**m, "skipped_table": html_table(m["skipped"], rows=rows, caption="skipped images")} for m in made],
+        made=[
+            {**m, "skipped_table": html_table(m["skipped"], rows=rows, caption=f"skipped {words.items}")} for m in made
+        ],
+        words=words,
     )
 
 

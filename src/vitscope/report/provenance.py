@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from vitscope.report.numbers import full, hover, memory, percent, seconds, short
 from vitscope.report.sources import parts_of
+from vitscope.report.wording import words_of
 
 if TYPE_CHECKING:
     from vitscope.runs import Run
@@ -44,7 +45,7 @@ def headline(runs: Mapping[str, Run]) -> list[tuple[str, str]]:
     """Data, images, date: one value where all models agree, else one per model."""
     return [
         ("Data", _agree({label: data_of(run) for label, run in runs.items()})),
-        ("Images", _agree({label: _count(images_of(run)) for label, run in runs.items()})),
+        (words_of(runs).items.capitalize(), _agree({label: _count(images_of(run)) for label, run in runs.items()})),
         ("Date", _agree({label: run.created[:10] for label, run in runs.items()})),
     ]
 
@@ -76,7 +77,8 @@ def notices(runs: Mapping[str, Run]) -> list[str]:
                 )
     prints = {label: fingerprint_of(run) for label, run in runs.items()}
     if len({p for p in prints.values() if p}) > 1:
-        found.append("The models did not see the same images (their data fingerprints differ): compare with care.")
+        items = words_of(runs).items
+        found.append(f"The models did not see the same {items} (their data fingerprints differ): compare with care.")
     return found
 
 
@@ -84,14 +86,14 @@ def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
     """One row per headline figure: name, note, and a cell (markup) per model."""
     summaries = {label: run.summary for label, run in runs.items()}
     names = list(dict.fromkeys(name for summary in summaries.values() for name in summary))
-    rows = []
+    rows, words = [], words_of(runs)
     for name in names:
         figures = [summary.get(name) for summary in summaries.values()]
         known = [figure for figure in figures if figure]
         rows.append(
             {
                 "name": _spoken(name),
-                "note": "; ".join(dict.fromkeys(str(f["note"]) for f in known if f.get("note"))),
+                "note": words.say("; ".join(dict.fromkeys(str(f["note"]) for f in known if f.get("note")))),
                 "n": _agree({label: short(f["n"]) for label, f in zip(summaries, figures) if f}),
                 "cells": [_figure(f) if f else Markup("–") for f in figures],
             }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
+    from vitscope.robustness.attack_options import AttackOptions as AttackOptions
     from vitscope.robustness.attacking import attack as attack
     from vitscope.robustness.attacking import perturb as perturb
     from vitscope.robustness.attacks import Attack as Attack
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from vitscope.robustness.corruptions import list_corruptions as list_corruptions
     from vitscope.robustness.corruptions import register_corruption as register_corruption
     from vitscope.robustness.evaluating import evaluate as evaluate
-    from vitscope.robustness.evaluation.request import EvaluateOptions as EvaluateOptions
-    from vitscope.robustness.request import AttackOptions as AttackOptions
+    from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions as EvaluateOptions
     from vitscope.robustness.sets import list_sets as list_sets
     from vitscope.robustness.sets import register_set as register_set
     from vitscope.robustness.threat import Threat as Threat
@@ -36,8 +36,8 @@ __getattr__, __dir__, __all__ = lazy(
         "Task": "attacks",
         "Threat": "threat",
         "attack": "attacking",
-        "AttackOptions": "request",
-        "EvaluateOptions": "vitscope.robustness.evaluation.request",
+        "AttackOptions": "attack_options",
+        "EvaluateOptions": "vitscope.robustness.evaluation.evaluate_options",
         "corrupt": "corruptions",
         "create_attack": "attacks",
         "evaluate": "evaluating",

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from vitscope.analyses.request import call
 from vitscope.errors import DataError, VitscopeError
+from vitscope.robustness.attack_options import AttackOptions
 from vitscope.robustness.attack_study import Attacks, AttackStudy, make_attacks
 from vitscope.robustness.attacks import Attack, Victims
-from vitscope.robustness.request import AttackOptions
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat
 

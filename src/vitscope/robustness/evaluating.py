@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitscope.analyses.request import call
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.condition import CLEAN, CORRUPTED, Condition
-from vitscope.robustness.evaluation.request import EvaluateOptions
+from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
 from vitscope.robustness.sets.registry import SetOptions, open_sets
 
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
-"""How well a model does on held-out images."""
+"""How well a model does on held-out data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from vitscope.analyses.base import Headline
@@ -14,8 +13,8 @@ from vitscope.analyses.one_pass import evaluating
 from vitscope.errors import DataError, NumericalError
 from vitscope.processes import Processes
 from vitscope.runs import Run
+from vitscope.training.feeds import Feed
 from vitscope.training.options import TrainOptions
-from vitscope.training.pictures import Pictures
 from vitscope.training.probes import gather
 from vitscope.training.records import note_skipped
 from vitscope.training.setup import TrainData
@@ -24,38 +23,39 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from vitscope.models import Model
+    from vitscope.tasks import Task
 
 
 def evaluate(
     options: TrainOptions,
+    task: Task,
     model: Model,
-    pictures: Pictures,
+    feed: Feed,
     accelerator: Accelerator,
     processes: Processes,
     skipped: list[list[Any]],
-) -> tuple[float, float]:
-    """Mean cross-entropy (nats) and accuracy in evaluation mode, without gradients; each image counts once."""
-    loss_sum, right, n, dtype = 0.0, 0, 0, getattr(torch, options.dtype)
+) -> dict[str, float]:
+    """The task's figures, among them the loss in nats, in evaluation mode, without gradients; each item counts once."""
+    sums = [0.0, 0, 0]  # loss, right answers, answers
     with evaluating(model.module), torch.no_grad():
-        for batch in pictures.once(options.look_size, rank=processes.rank, world=processes.world):
+        for batch in feed.once(options.look_size, rank=processes.rank, world=processes.world):
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             if len(batch) == 0:
                 continue
-            logits = model(batch.images.to(accelerator.device, dtype)).cpu().double()  # (B, classes)
-            loss_sum += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
-            right += int((logits.argmax(1) == batch.labels).sum())
-            n += len(batch)
-    loss_sum, right_sum, images = over_processes(accelerator, loss_sum, right, n)
-    if images == 0:
-        raise DataError(
-            f"None of the {len(pictures.data):,} held-out images can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}"
-        )
-    if not loss_sum < float("inf"):
+            outputs = model(model.place(batch.inputs)).cpu().double()
+            sums[0] += float(task.loss(outputs, batch.targets))
+            sums[1] += int(task.right(outputs, batch.targets).sum())
+            sums[2] += int(task.counted(batch.targets).sum())
+    loss, right, counted = over_processes(accelerator, *sums)
+    if counted == 0:
+        why = f"can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}" if skipped else "has an answer to compare with."
+        raise DataError(f"None of the {len(feed.data):,} held-out {task.words.items} {why}")
+    if not loss < float("inf"):
         raise NumericalError(
-            f"The loss on held-out images is {loss_sum}: the weights have become useless in this epoch. "
+            f"The loss on held-out {task.words.items} is {loss}: the weights have become useless in this epoch. "
             "The last good checkpoint is kept; try a smaller lr or a longer warm-up."
         )
-    return loss_sum / images, right_sum / images
+    return task.figures(loss, right, counted)
 
 
 def over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[float]:
@@ -68,28 +68,30 @@ def over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[f
 def evaluate_only(
     options: TrainOptions, run: Run, data: TrainData, model: Model, accelerator: Accelerator, processes: Processes
 ) -> None:
-    """Judge the given weights on the held-out images; nothing is trained and no weights are written."""
+    """Judge the given weights on the held-out data; nothing is trained and no weights are written."""
     skipped: list[list[Any]] = []
-    pictures = Pictures(data.test, model.preprocess, options.workers)
-    loss, accuracy = evaluate(options, model, pictures, accelerator, processes, skipped)
+    task, feed = data.task, Feed(data.test, model.preprocess, options.workers)
+    figures = evaluate(options, task, model, feed, accelerator, processes, skipped)
     skipped = [entry for part in gather(processes, skipped) for entry in part]
     n = len(data.test) - len(skipped)
 
     def write() -> None:
         import pandas as pd
 
-        row = {"split": data.test.split, "loss": loss, "accuracy": accuracy, "n": n}
-        run.write_table("evaluation", pd.DataFrame([row]))
+        measure = task.measure
+        run.write_table("evaluation", pd.DataFrame([{"split": data.test.split, **figures, "n": n}]))
         held_out = f"{data.test.name} ({data.test.split}), weights {options.weights}, no training"
         run.write_summary(
             {
-                "train.test_accuracy": Headline(100 * accuracy, "%", n, held_out),
-                "train.test_loss": Headline(loss, "nats", n, held_out),
+                f"train.test_{measure.name}": Headline(
+                    measure.factor * figures[measure.name], measure.unit, n, held_out
+                ),
+                "train.test_loss": Headline(figures["loss"], "nats", n, held_out),
             }
         )
-        note_skipped(run, skipped)
-        right = round(accuracy * n)
-        if near_chance(right, n, model.num_classes):
+        note_skipped(run, task, skipped)
+        right = round(figures.get("accuracy", 1.0) * n)
+        if task.one_class and near_chance(right, n, model.num_classes):
             run.log_warning(describe_chance(right, n, data.test.classes))
         run.finish()
 

@@ -1,7 +1,7 @@
-"""The training loop. There is one, it is this file; `Training.step` is one step of it, from pictures to weights.
+"""The training loop. There is one, it is this file; `Training.step` is one step of it, from data to weights.
 
-Everything random is a function of numbers that are known beforehand: the order of the images of (seed, epoch), their
-augmentation of (seed, epoch, image), dropout and mixup of (seed, step, process), the learning rate of the step (and of
+Everything random is a function of numbers that are known beforehand: the order of the items of (seed, epoch), their
+augmentation of (seed, epoch, item), dropout and mixup of (seed, step, process), the learning rate of the step (and of
 the accuracies written down before it, where its schedule waits for them). A checkpoint therefore holds the weights,
 their average, the optimiser's state and a few counters, and a run that is killed and started again ends with the same
 bits as one that was not (on a CPU, with as many threads and processes).
@@ -23,19 +23,16 @@ from vitscope.errors import NumericalError
 from vitscope.interrupt import Interrupted, StopRequest, deferred_signals
 from vitscope.processes import Processes
 from vitscope.runs import Run
-from vitscope.training.augment import EpochAugmentation
 from vitscope.training.checkpoint import BEST, LAST, save_checkpoint
 from vitscope.training.diagnosis import first_bad_tensor
-from vitscope.training.distillation import open_teacher
 from vitscope.training.evaluation import evaluate, evaluate_only
-from vitscope.training.losses import Objective, prediction
-from vitscope.training.mixing import Mixing, answers
+from vitscope.training.feeds import open_feeds
+from vitscope.training.lesson import open_lesson
 from vitscope.training.network import build_network
 from vitscope.training.opening import open_run, resume
 from vitscope.training.options import TrainOptions
-from vitscope.training.pictures import open_pictures
 from vitscope.training.probes import Probes, gather
-from vitscope.training.processes import accelerated, onto, preserved_randomness, seed_step
+from vitscope.training.processes import accelerated, preserved_randomness, seed_step
 from vitscope.training.records import diverged, finish_run, postfix, progress_bar, stopped, write_history
 from vitscope.training.schedule import Schedule
 from vitscope.training.setup import build_average, build_model, open_data, resolved
@@ -76,15 +73,15 @@ class Training:
         self.options, self.accelerator, self.processes = options, accelerator, Processes.join()
         self.device, self.dtype = accelerator.device, getattr(torch, options.dtype)
         self.data = open_data(options, self.processes.world)
+        self.task = self.data.task
         self.steps = steps_per_epoch(len(self.data.train), options.batch_size)
         self.model = build_model(options, self.data.train)
         self.model.module.to(self.dtype)
         config = resolved(options, self.data, self.model, self.device.type)
         self.probes = Probes(options, self.model.to(self.device), self.processes)
-        self.objective = Objective(options, open_teacher(options, self.model, self.device))
-        self.mix = Mixing(options, self.model.num_classes)
+        self.lesson = open_lesson(options, self.task, self.model, len(self.data.train), self.device)
         self.network = build_network(options, self.model, accelerator)
-        self.learned, self.held_out = open_pictures(options, self.data, self.model)
+        self.learned, self.held_out = open_feeds(options, self.data, self.model)
         self.schedule = Schedule(options, self.network.plain, self.steps)
         self.watch, self.stop, self.stops = Watch(self.device, self.processes), StopRequest(), False
         # the run folder is the last to be opened: what is refused above has written nothing
@@ -110,24 +107,24 @@ class Training:
         progress.seconds += time.monotonic() - self.started
         processes.first_decides(lambda: finish_run(run, self.data, progress))
 
-    def step(self, at: int, batch: Batch, augment: EpochAugmentation) -> None:
-        """One step of the optimiser, the `at`-th of the training. batch: what this process has of its pictures."""
-        options, network, accelerator = self.options, self.network, self.accelerator
-        self.schedule.set(at, [row["test_accuracy"] for row in self.progress.history])
+    def step(self, at: int, batch: Batch) -> None:
+        """One step of the optimiser, the `at`-th of the training. batch: what this process has of its items."""
+        options, network, accelerator, lesson = self.options, self.network, self.accelerator, self.lesson
+        self.schedule.set(at, [row[f"test_{self.task.measure.name}"] for row in self.progress.history])
         seed_step(options.seed, at, self.processes.rank)
-        images = onto(self.device, augment(batch.images, batch.indices)).to(self.dtype)  # (B, C, H, W)
-        images, targets = self.mix(images, onto(self.device, batch.labels))  # targets (B,), or (B, classes) where mixed
+        inputs, targets = lesson.prepare(batch)  # (B, C, H, W) pictures, (B,) classes; (B, classes) where mixed
 
-        per_image, seen = self._per_image(len(images)), []
-        pieces = network.pieces(images, targets, options.accumulate)
-        for number, (x, y) in enumerate(pieces, 1):  # (B / accumulate, C, H, W): their gradients add up
+        counted, seen = lesson.counted(targets), []
+        per_answer = self._per_answer(counted)
+        pieces = network.pieces(inputs, targets, options.accumulate)
+        for number, (x, y) in enumerate(pieces, 1):  # (B / accumulate, ...): their gradients add up
             with nullcontext() if number == len(pieces) else accelerator.no_sync(network.module):
-                outputs = network.module(x)  # (b, classes); of both heads where a distilled model has a teacher
-                loss = self.objective(outputs, y, x)  # summed over the images
-                accelerator.backward(loss * per_image)
-            seen.append((loss.detach(), (prediction(outputs) == answers(y)).sum()))
+                outputs = self.model.ask(network.module, x)  # (b, classes); of both heads where there is a teacher
+                loss = lesson.loss(outputs, y, x)  # summed over the answers
+                accelerator.backward(loss * per_answer)
+            seen.append((loss.detach(), lesson.right(outputs, y)))
 
-        self.watch.note(seen, len(images))
+        self.watch.note(seen, counted)
         self._look(at, [x for x, _ in pieces])  # where it is time to: before the weights move
         if options.clip_grad is not None:
             accelerator.clip_grad_norm_(network.module.parameters(), options.clip_grad)
@@ -136,17 +133,17 @@ class Training:
         if self.average is not None:
             self.average.update(self.model.module)
 
-    def _per_image(self, images: int) -> Tensor | float:
-        """1 / images over all processes, times the number of processes, because DDP averages their gradients.
+    def _per_answer(self, counted: int | Tensor) -> Tensor | float:
+        """1 / answers over all processes, times the number of processes, because DDP averages their gradients.
 
-        A process may have fewer than another, where a picture could not be read. The sum stays on the device.
+        A process may have fewer than another, where an item could not be read. The sum stays on the device.
         """
         if self.processes.world == 1:
-            return 1 / images
-        mine = torch.full((), images, dtype=self.dtype, device=self.device)
+            return 1 / counted
+        mine = torch.as_tensor(counted, dtype=self.dtype, device=self.device)
         return self.processes.world / self.accelerator.reduce(mine, reduction="sum")
 
-    def _look(self, at: int, images: Sequence[Tensor]) -> None:
+    def _look(self, at: int, inputs: Sequence[Any]) -> None:
         """Every few steps, and before whatever is saved: are all losses finite, and was anyone asked to stop?"""
         ends = (at + 1) % self.steps == 0
         if not (self.watch.due(self.stop.made) or self._saves_after(at) or ends):
@@ -154,31 +151,30 @@ class Training:
         found, self.stops = self.watch.look(self.stop.made)
         for step, (loss, right, n) in enumerate(found, at + 1 - len(found)):
             if not loss < float("inf"):
-                first = self._first_bad(step, at, images)
+                first = self._first_bad(step, at, inputs)
                 raise NumericalError(diverged(self.options, self.run, loss / n, step, self.steps, first))
             self.progress.sums = [a + b for a, b in zip(self.progress.sums, (loss, right, n))]
-        self.bar.set_postfix_str(postfix(self.progress), refresh=False)
+        self.bar.set_postfix_str(postfix(self.task, self.progress), refresh=False)
 
-    def _first_bad(self, step: int, at: int, images: Sequence[Tensor]) -> str:
+    def _first_bad(self, step: int, at: int, inputs: Sequence[Any]) -> str:
         """The first tensor that is not finite in `step`, if that is the present one: its weights have not moved yet."""
         if step < at:
             return f"not known, because it was noticed at step {at}, when the weights had already followed it"
         self.network.collect()
         seed_step(self.options.seed, at, self.processes.rank)  # dropout falls as it did
-        mine = next(filter(None, (first_bad_tensor(self.model.module, x) for x in images)), None)
+        mine = next(filter(None, (first_bad_tensor(self.model.module, x) for x in inputs)), None)
         return next(filter(None, gather(self.processes, mine)), "the loss itself")
 
     def _steps_of(self, epoch: int) -> None:
         """The steps that are left of an epoch; after each of them the training can be saved."""
-        options, progress, recipe = self.options, self.progress, self.model.preprocess
-        black = (-torch.tensor(recipe.mean) / torch.tensor(recipe.std))[:, None, None]  # (C, 1, 1)
-        augment = EpochAugmentation(options.augment, len(self.data.train), black, options.seed, epoch)
+        options, progress = self.options, self.progress
+        self.lesson.begin(epoch)
         here = {"rank": self.processes.rank, "world": self.processes.world, "start": progress.step}
         size = options.batch_size // self.processes.world
         self.network.module.train()
         for batch in self.learned.epoch(size, seed=options.seed, epoch=epoch, **here):
             at = epoch * self.steps + progress.step
-            self.step(at, batch, augment)
+            self.step(at, batch)
             progress.step += 1
             progress.skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             self.bar.update()
@@ -188,36 +184,30 @@ class Training:
                 raise Interrupted(stopped(self.run, progress, self.steps))
 
     def _end_of(self, epoch: int) -> None:
-        """What an epoch has taught: judged on held-out images, written down, saved."""
-        progress, run, processes = self.progress, self.run, self.processes
-        loss, right, images = progress.sums
+        """What an epoch has taught: judged on held-out items, written down, saved."""
+        progress, run, processes, measure = self.progress, self.run, self.processes, self.task.measure
         self.network.collect()
-        test_loss, test_accuracy = self._judge(self.model)
-        row = {
-            "epoch": epoch + 1,
-            "lr": self.network.optimizer.param_groups[0]["lr"],  # of the last step
-            "train_loss": loss / images,
-            "train_accuracy": right / images,
-            "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
-        }
+        figures = {"train_": self.task.figures(*progress.sums), "test_": self._judge(self.model)}
         if self.average is not None:
-            row["ema_test_loss"], row["ema_test_accuracy"] = self._judge(self.average.model)
+            figures["ema_test_"] = self._judge(self.average.model)
+        row = {"epoch": epoch + 1, "lr": self.network.optimizer.param_groups[0]["lr"]}  # the rate of the last step
+        row |= {prefix + name: value for prefix, found in figures.items() for name, value in found.items()}
         progress.history.append(row)
         progress.epoch, progress.step, progress.sums = epoch + 1, 0, [0.0, 0.0, 0.0]
 
         # Tables and `best` come before `last`: a kill in between repeats this epoch and writes the same again.
         if self.probes.due(epoch + 1):
             self.probes.measure(epoch + 1, run)
-        if test_accuracy > progress.best_accuracy:
-            progress.best_accuracy, progress.best_epoch = test_accuracy, epoch + 1
+        if measure.better(reached := row[f"test_{measure.name}"], progress.best):
+            progress.best, progress.best_epoch = reached, epoch + 1
             self._write(BEST)
         processes.first_decides(lambda: write_history(run, progress))
         self._save()
         self.tracking.log(row, epoch + 1)
 
-    def _judge(self, model: Model) -> tuple[float, float]:
-        return evaluate(self.options, model, self.held_out, self.accelerator, self.processes, self.progress.skipped)
+    def _judge(self, model: Model) -> dict[str, float]:
+        skipped = self.progress.skipped
+        return evaluate(self.options, self.task, model, self.held_out, self.accelerator, self.processes, skipped)
 
     def _saves_after(self, at: int) -> bool:
         every = self.options.checkpoint_steps

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from vitscope.architectures.families import blocks_of
 from vitscope.errors import DataError, VitscopeError
 from vitscope.training.setup import build_optimizer
 
@@ -26,6 +28,14 @@ def build_network(options: TrainOptions, model: Model, accelerator: Accelerator)
     return (Sharded if options.sharded else Replicated)(options, model, accelerator)
 
 
+def _split(inputs: Any, count: int) -> Sequence[Any]:
+    """One tensor, or several by name, in pieces along their first dimension."""
+    if not isinstance(inputs, Mapping):
+        return inputs.tensor_split(count)
+    parts = {name: part.tensor_split(count) for name, part in inputs.items()}
+    return [{name: pieces[i] for name, pieces in parts.items()} for i in range(count)]
+
+
 class Replicated:
     """One process, or DDP: every process has all weights, which it shares with the model; gradients are averaged."""
 
@@ -37,10 +47,10 @@ class Replicated:
     def _prepare(self, options: TrainOptions, accelerator: Accelerator) -> tuple[nn.Module, Any]:
         return accelerator.prepare(self.model.module, self.plain)
 
-    def pieces(self, images: Tensor, targets: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:
-        """A batch (B, ...) in `count` pieces (B / count, ...); in fewer where fewer pictures could be read."""
-        count = min(count, len(images))
-        return list(zip(images.tensor_split(count), targets.tensor_split(count)))
+    def pieces(self, inputs: Any, targets: Tensor, count: int) -> list[tuple[Any, Tensor]]:
+        """A batch (B, ...) in `count` pieces (B / count, ...); in fewer where fewer items could be read."""
+        count = min(count, len(targets))
+        return list(zip(_split(inputs, count), targets.tensor_split(count)))
 
     def collect(self) -> None:
         """Bring the weights into `Model.module`. All processes call it together."""
@@ -76,18 +86,18 @@ class Sharded(Replicated):
             "mp_policy": MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32 if narrow else None),
         }
         module: Any = copy.deepcopy(self.model.module)
-        for block in module.blocks:
+        for block in blocks_of(module):
             fully_shard(block, **settings)
         fully_shard(module, **settings)
         self.plain = build_optimizer(options, module)
         return module, accelerator.prepare(self.plain)
 
-    def pieces(self, images: Tensor, targets: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:
-        if len(images) < count:  # every pass gathers weights from all processes, which then must pass equally often
+    def pieces(self, inputs: Any, targets: Tensor, count: int) -> list[tuple[Any, Tensor]]:
+        if len(targets) < count:  # every pass gathers weights from all processes, which then must pass equally often
             raise DataError(
-                f"{len(images)} readable images of a batch do not make {count} pieces: choose a smaller accumulate."
+                f"{len(targets)} readable items of a batch do not make {count} pieces: choose a smaller accumulate."
             )
-        return super().pieces(images, targets, count)
+        return super().pieces(inputs, targets, count)
 
     def collect(self) -> None:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict

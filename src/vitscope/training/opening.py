@@ -83,7 +83,7 @@ def resume(
         average.model.module.load_state_dict(checkpoint.average)
     if accelerator.scaler is not None and checkpoint.state["scaler"] is not None:
         accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    before = Progress(**checkpoint.state["progress"])
+    before = Progress(**_renamed(checkpoint.state["progress"]))
     if processes.first and before.manner != now.manner:
         run.log_warning(
             f"Begun with {before.manner}, resumed with {now.manner}: sums are taken in another order, so the last "
@@ -91,3 +91,12 @@ def resume(
         )
     before.processes, before.threads, before.accumulate = now.processes, now.threads, now.accumulate
     return before
+
+
+def _renamed(progress: dict[str, Any]) -> dict[str, Any]:
+    """As a checkpoint of 0.1 has it, under today's names."""
+    known = dict(progress)
+    if "best_accuracy" in known:
+        best = known.pop("best_accuracy")
+        known["best"] = None if best < 0 else best
+    return known

@@ -37,7 +37,7 @@ _LATER = (
 )
 TRAINED: dict[str, Any] = {  # the configuration of a run, as it is saved
     "options": {}, "data?": {"name?": str, "train?": {}, "test?": {}}, "label?": str, "model?": {}, "preprocess?": {},
-    "steps_per_epoch?": int, "device?": str, "modules?": [str],
+    "task?": {}, "steps_per_epoch?": int, "device?": str, "modules?": [str],
 }  # fmt: skip
 
 

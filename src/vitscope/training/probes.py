@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, Setting, everyone, tables_of
 from vitscope.analyses.naming import with_options
@@ -11,6 +11,7 @@ from vitscope.analyses.one_pass import measure
 from vitscope.analyses.selection import choose_analyses, start_analyses
 from vitscope.errors import VitscopeError
 from vitscope.processes import Processes
+from vitscope.tasks import task_of
 from vitscope.training.options import TrainOptions
 from vitscope.training.setup import probe_data
 
@@ -30,7 +31,9 @@ class Probes:
         self.options, self.model, self.processes = options, model, processes
         watched = chosen_probes(options)
         self._optional = {column for analysis in watched for column in analysis.optional}
-        self.data = {split: probe_data(options, split) for split in options.probe_splits if options.probe}
+        self.data: dict[str, Any] = {
+            split: probe_data(options, split) for split in options.probe_splits if options.probe
+        }
         check_probes(options, model)
 
     def due(self, epoch: int) -> bool:
@@ -59,6 +62,7 @@ class Probes:
             rank=processes.rank,
             world=processes.world,
             seed=self.options.seed,
+            task=task_of(data),
         )
         analyses = self._fresh(setting)
         for analysis in analyses:
@@ -106,10 +110,10 @@ def chosen_probes(options: TrainOptions) -> list[Analysis]:
 def check_probes(options: TrainOptions, model: Model) -> None:
     """Refuse what cannot be measured, before an hour of training."""
     for split in options.probe_splits if options.probe else ():
-        analyses = chosen_probes(options)
+        analyses, data = chosen_probes(options), probe_data(options, split)
         for analysis in analyses:
-            analysis.setting = Setting(seed=options.seed)
-        start_analyses(analyses, model, probe_data(options, split), explicit=True)
+            analysis.setting = Setting(seed=options.seed, task=task_of(data))
+        start_analyses(analyses, model, data, explicit=True)
 
 
 def gather(processes: Processes, mine: object) -> list:

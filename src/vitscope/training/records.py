@@ -8,6 +8,7 @@ from typing import Any
 from vitscope.analyses.base import Headline
 from vitscope.processes import Processes
 from vitscope.runs import Run
+from vitscope.tasks import Task
 from vitscope.training.checkpoint import LAST
 from vitscope.training.options import TrainOptions
 from vitscope.training.setup import TrainData
@@ -19,9 +20,9 @@ class Progress:
 
     epoch: int = 0  # complete epochs
     step: int = 0  # complete steps of the next one
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # its loss, right answers, images so far
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # its loss, right answers, answers so far
     history: list[dict[str, float]] = field(default_factory=list)  # rows of tables/training.csv
-    best_accuracy: float = -1.0  # on held-out images
+    best: float | None = None  # of the task's measure, on held-out data
     best_epoch: int = 0
     skipped: list[list[Any]] = field(default_factory=list)  # (image, path, reason) of what could not be read
     seconds: float = 0.0  # over all attempts
@@ -45,26 +46,30 @@ def write_history(run: Run, progress: Progress) -> None:
 
 def finish_run(run: Run, data: TrainData, progress: Progress) -> None:
     write_history(run, progress)
-    n = len(data.test) - sum(path in set(data.test.paths) for _, path, _ in progress.skipped)
-    last = progress.history[-1]
-    held_out = f"held-out images, {data.test.name} ({data.test.split})"
-    chosen = f"{held_out}, after epoch {progress.best_epoch}, which was chosen on these images"
+    names = set(getattr(data.test, "paths", ())) if progress.skipped else set()
+    n = len(data.test) - sum(path in names for _, path, _ in progress.skipped)
+    task = data.task
+    measure, items = task.measure, task.words.items
+    held_out = f"held-out {items}, {data.test.name} ({data.test.split})"
+    chosen = f"{held_out}, after epoch {progress.best_epoch}, which was chosen on these {items}"
+    last, best = progress.history[-1][f"test_{measure.name}"], progress.best
+    values = {"test": (last, f"{held_out}, after the last epoch"), "best": (last if best is None else best, chosen)}
     run.write_summary(
         {
-            "train.test_accuracy": Headline(100 * last["test_accuracy"], "%", n, f"{held_out}, after the last epoch"),
-            "train.best_accuracy": Headline(100 * progress.best_accuracy, "%", n, chosen),
+            f"train.{which}_{measure.name}": Headline(measure.factor * value, measure.unit, n, note)
+            for which, (value, note) in values.items()
         }
     )
-    note_skipped(run, progress.skipped)
+    note_skipped(run, task, progress.skipped)
     timing = {"seconds": round(progress.seconds, 3), "epochs": progress.epoch}
     run.write_timing({"train": {**timing, "processes": progress.processes, "threads": progress.threads}})
     run.finish()
 
 
-def note_skipped(run: Run, skipped: list[list[Any]]) -> None:
+def note_skipped(run: Run, task: Task, skipped: list[list[Any]]) -> None:
     if skipped:
         run.write_skipped((index, path, reason) for index, path, reason in skipped)
-        run.log_warning(f"{len(skipped):,} images could not be read and were left out: table 'skipped'.")
+        run.log_warning(f"{len(skipped):,} {task.words.items} could not be read and were left out: table 'skipped'.")
 
 
 def progress_bar(options: TrainOptions, run: Run, progress: Progress, steps: int, processes: Processes) -> Any:
@@ -81,8 +86,11 @@ def progress_bar(options: TrainOptions, run: Run, progress: Progress, steps: int
     )
 
 
-def postfix(progress: Progress) -> str:
-    held_out = f", held-out {progress.history[-1]['test_accuracy']:.1%}" if progress.history else ""
+def postfix(task: Task, progress: Progress) -> str:
+    measure, held_out = task.measure, ""
+    if progress.history:
+        reached = measure.factor * progress.history[-1][f"test_{measure.name}"]
+        held_out = f", held-out {reached:.1f}{measure.unit}"
     return f"epoch {progress.epoch + 1}, loss {progress.sums[0] / progress.sums[2]:.3f}{held_out}"
 
 

@@ -6,11 +6,14 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vitscope.data import ImageData, load_data, steps_per_epoch
+from vitscope.data import Data, load_data, steps_per_epoch
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
 from vitscope.models.preprocess_words import preprocess_in_words
+from vitscope.models.preprocessing import UNTOUCHED
 from vitscope.registry import outside_modules
+from vitscope.tasks import Task, task_of
+from vitscope.tasks.classification import some
 from vitscope.training.options import TrainOptions
 from vitscope.training.start import start_from
 
@@ -21,68 +24,65 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainData:
-    """Images to learn from and images held out."""
+    """What is learned from, and what is held out."""
 
-    train: ImageData
-    test: ImageData
+    train: Data
+    test: Data
+
+    @property
+    def task(self) -> Task:
+        return task_of(self.train)
 
 
 def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
-    """Both splits, checked: labelled, of the same classes, and large enough for one step."""
+    """Both splits, checked: fit for their task, and large enough for one step."""
     test = _load(options, "test", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
     train = test if options.evaluate else _load(options, "train", masks=False, strict=options.strict)
-    for data in (train, test):
-        if any(label < 0 for label in data.labels):
-            unknown = sum(label < 0 for label in data.labels)
-            raise DataError(f"{unknown:,} images of {data.name} ({data.split}) have no label: training needs them all.")
-    if train.num_classes < 2:
-        raise DataError(f"{train.name} has {train.num_classes} class: there is nothing to learn to tell apart.")
-    if train.classes != test.classes:
-        raise DataError(
-            f"The classes of {train.split} ({_some(train.classes)}) and {test.split} ({_some(test.classes)}) differ: "
-            "both folders must hold the same class folders."
-        )
+    opened = TrainData(train, test)
+    opened.task.check_learning(train, test)
+    items = opened.task.words.items
     if options.evaluate:
-        return TrainData(train, test)
+        return opened
     if options.batch_size > len(train):
         raise DataError(
-            f"A batch of {options.batch_size:,} images is larger than the {len(train):,} training images. "
+            f"A batch of {options.batch_size:,} {items} is larger than the {len(train):,} training {items}. "
             f"Choose batch_size={max(1, len(train) // 10)} or less."
         )
     if options.batch_size % (parts := processes * options.accumulate):
         pieces = f" in {options.accumulate} pieces each" if options.accumulate > 1 else ""
         raise VitscopeError(
-            f"batch_size={options.batch_size} counts the images of all {processes} processes together{pieces} and "
+            f"batch_size={options.batch_size} counts the {items} of all {processes} processes together{pieces} and "
             f"must be a multiple of {parts}, e.g. {max(1, round(options.batch_size / parts)) * parts}."
         )
-    return TrainData(train, test)
+    return opened
 
 
-def probe_data(options: TrainOptions, split: str) -> ImageData:
+def probe_data(options: TrainOptions, split: str) -> Data:
     """The images that probes see, the same every time: spread over the classes, with masks where the data has them."""
     images = None if options.probe_images == "all" else options.probe_images
     return _load(options, split, images=images, mask_decoding=options.mask_decoding)
 
 
-def _load(options: TrainOptions, split: str, **choice: Any) -> ImageData:
+def _load(options: TrainOptions, split: str, **choice: Any) -> Data:
     name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
     data = options.data if options.inat_category == "name" else f"{options.data}-{options.inat_category}"
     return load_data(data, name, root=options.root, share=share, seed=options.seed, **choice)
 
 
-def build_model(options: TrainOptions, data: ImageData) -> Model:
+def build_model(options: TrainOptions, data: Data) -> Model:
     """A new model with random weights from the seed, or with those of the options; its classes are those of the data.
 
     A new model learns from whole pictures, centred at grey: the crop and the mean/std that timm keeps for a name belong
     to weights that are not used here. Given weights keep theirs.
     """
-    settings = {"num_classes": data.num_classes, **options.model_options}
+    task = task_of(data)
+    settings = {**task.model_options(data), **options.model_options}
     if options.in_chans is not None:
         settings["in_chans"] = options.in_chans
-    if settings["num_classes"] != data.num_classes:
+    if task.one_class and settings["num_classes"] != data.num_classes:
         raise VitscopeError(
             f"num_classes={settings['num_classes']} was asked for, but {data.name} has {data.num_classes} classes "
-            f"({_some(data.classes)}). Leave num_classes out: it follows the data."
+            f"({some(data.classes)}). Leave num_classes out: it follows the data."
         )
     if settings.get("weight_init") == "skip":
         raise VitscopeError(
@@ -99,7 +99,7 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
         else:
             model = start_from(options, settings, data.classes)
     recipe = model.preprocess
-    if options.weights is None and options.preprocess != "model":
+    if options.weights is None and options.preprocess != "model" and recipe != UNTOUCHED:
         grey = (0.5,) * recipe.input_size[0]
         recipe = replace(recipe, mean=grey, std=grey, crop_pct=1.0, crop_mode="center")
         if options.preprocess != "whole":
@@ -107,7 +107,7 @@ def build_model(options: TrainOptions, data: ImageData) -> Model:
         recipe = replace(recipe, source="trained with vitscope")
     source = {**model.source, "options": settings}
     notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
-    return Model(model.module, options.label or options.model, recipe, source, notes, data.classes)
+    return Model(model.module, options.label or options.model, recipe, source, notes, list(data.classes))
 
 
 def _start_as_torch(module: nn.Module, seed: int) -> None:
@@ -128,7 +128,7 @@ def _start_as_torch(module: nn.Module, seed: int) -> None:
                 nn.init.trunc_normal_(start, std=0.02)
 
 
-def what_is_lost(model: Model, data: ImageData) -> str | None:
+def what_is_lost(model: Model, data: Any) -> str | None:
     """Colours that the model does not take, said aloud: a recipe for grey digits would train on a grey CIFAR-10."""
     if model.preprocess.input_size[0] != 1:
         return None
@@ -150,7 +150,7 @@ def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
         "name": options.model,
         "kwargs": model.source["options"],
         "attention": options.attention or None,
-        **({"modules": modules} if (modules := outside_modules(options.attention)) else {}),
+        **({"modules": modules} if (modules := outside_modules([options.attention, options.model])) else {}),
         "preprocess": model.preprocess.to_dict(),
         "classes": model.classes,
     }
@@ -164,6 +164,7 @@ def resolved(options: TrainOptions, data: TrainData, model: Model, device: str) 
         "model": {**model.source, "parameters": parameters},
         "preprocess": model.preprocess.to_dict(),
         "data": {"name": data.train.name, "train": data.train.describe(), "test": data.test.describe()},
+        **({"task": described} if (described := data.task.describe()) else {}),
         "steps_per_epoch": steps_per_epoch(len(data.train), options.batch_size),
         "device": device,
         "options": options.to_config(),
@@ -209,7 +210,3 @@ class Average:
 
 def build_average(options: TrainOptions, model: Model) -> Average | None:
     return Average(model, options.ema) if options.ema else None
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from vitscope.errors import VitscopeError, WeightsError
 from vitscope.models import Preprocess, describe, open_model
 from vitscope.models.catalog import read_table
-from vitscope.models.creation import OWN, check_at_hand
-from vitscope.models.naming import is_trained
+from vitscope.models.creation import check_at_hand
+from vitscope.models.naming import is_own, is_trained
 from vitscope.models.open import check_name
 from vitscope.models.preprocessing import from_timm
 from vitscope.models.weights import check_finite, load_into, read_weights
@@ -57,7 +57,7 @@ class Classifier:
 
 def open_answers(name: str, weights: str | Path | None, device: torch.device, use_ema: bool = True) -> Answers:
     """A run folder, or a model of timm: `weights` is a file, 'random', or None for timm's own (a download)."""
-    if is_trained(name) or name in OWN or _can_be_read(name):
+    if is_trained(name) or is_own(name) or _can_be_read(name):
         return open_model(name, weights, device=device, use_ema=use_ema)
     check_name(name)
     module, origin = _build(name, weights, use_ema)

@@ -28,25 +28,25 @@ class Watch:
         # one process on a CPU has nothing to wait for and nobody to ask: it looks at every step
         self.longest = 1 if device.type == "cpu" and processes.world == 1 else STEPS
         self.gap = 1  # steps until the next look
-        self._steps: list[tuple[Tensor, int]] = []  # since the last look: (2,) on the device, images
+        self._steps: list[tuple[Tensor, int | Tensor]] = []  # since the last look: (2,) on the device, answers
         self._looked = time.monotonic()
 
-    def note(self, pieces: Sequence[tuple[Tensor, Tensor]], images: int) -> None:
-        """Loss and right answers of each piece of a step, summed over its images; nothing is read."""
+    def note(self, pieces: Sequence[tuple[Tensor, Tensor]], counted: int | Tensor) -> None:
+        """Loss and right answers of each piece of a step, summed, and how many were compared; nothing is read."""
         rows = [torch.stack([loss, right.to(loss.dtype)]) for loss, right in pieces]
-        self._steps.append((torch.stack(rows).sum(0), images))
+        self._steps.append((torch.stack(rows).sum(0), counted))
 
     def due(self, stop: bool) -> bool:
         """Is it time? One process alone stops as soon as it is asked to; several have to agree on the step."""
         return len(self._steps) >= self.gap or (stop and self.processes.world == 1)
 
     def look(self, stop: bool) -> tuple[list[list[float]], bool]:
-        """(loss, right answers, images) of each step since the last look, over all processes; was anyone asked to stop?
+        """(loss, right, all answers) of each step since the last look, over all processes; was anyone asked to stop?
 
         All processes call it together. The sums of a step are taken in the order of the processes, in float64.
         """
         values = torch.stack([row for row, _ in self._steps]).tolist()  # (steps, 2): here the host waits
-        mine = [(*value, images) for value, (_, images) in zip(values, self._steps)]
+        mine = [(*value, int(counted)) for value, (_, counted) in zip(values, self._steps)]
         everyone = gather(self.processes, (mine, stop, time.monotonic() - self._looked))
         steps = [[sum(column) for column in zip(*rows)] for rows in zip(*(rows for rows, _, _ in everyone))]
         slowest = max(seconds for _, _, seconds in everyone)

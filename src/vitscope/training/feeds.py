@@ -1,7 +1,7 @@
-"""The pictures of a training. Small data stay in memory: each picture is decoded once, not once per epoch.
+"""The batches of a training. Small data stay in memory: each picture is decoded once, not once per epoch.
 
 For small models on small pictures reading is a good part of the time, and it does not get faster with more threads.
-The batches are bit for bit those of `train_batches` and `ImageData.batches`, which serve whatever is larger, and
+The batches are bit for bit those of `ImageData.learn` and `ImageData.batches`, which serve whatever is larger, and
 whatever is augmented picture by picture.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vitscope.data import Batch, ImageData, steps_per_epoch, train_batches
+from vitscope.data import Batch, steps_per_epoch
 from vitscope.data.batch import Skipped
 from vitscope.data.batching import Augment
 from vitscope.data.randomness import permutation
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LIMIT = 256 * 2**20  # bytes of preprocessed pictures per split and process
 
 
-class Pictures:
+class Feed:
     """Batches of one split. Where the preprocessed pictures fit into `limit` bytes, they are read at the first use.
 
     augment: changes single pictures in `epoch`; repeats: versions of each picture that an epoch then shows.
@@ -38,7 +38,7 @@ class Pictures:
 
     def __init__(
         self,
-        data: ImageData,
+        data: Any,  # Data; what is not kept in memory also has `learn`, as `ImageData`
         preprocess: Preprocess,
         workers: int = 0,
         limit: int = LIMIT,
@@ -47,15 +47,16 @@ class Pictures:
     ) -> None:
         self.data, self.preprocess, self.workers = data, preprocess, workers
         self.augment, self.repeats = augment, repeats
-        self.small = augment is None and 4 * len(data) * math.prod(preprocess.input_size) <= limit  # float32
+        size = getattr(preprocess, "input_size", (math.inf,))  # of one item: texts have none
+        self.small = augment is None and 4 * len(data) * math.prod(size) <= limit  # float32
         self._whole: Batch | None = None
 
     def epoch(self, batch_size: int, *, seed: int, epoch: int, rank: int, world: int, start: int) -> Iterator[Batch]:
         """One epoch of training for process `rank`, from step `start` on, in the order of (seed, epoch)."""
         if not self.small:
             laid = repeated(len(self.data), self.repeats, seed, epoch) if self.repeats > 1 else None
-            for batch in train_batches(
-                self.data if laid is None else self.data.subset(laid),
+            data = self.data if laid is None else self.data.subset(laid)
+            for batch in data.learn(
                 self.preprocess,
                 batch_size,
                 seed=seed,
@@ -76,7 +77,7 @@ class Pictures:
             batch = self._choose(number, order[number * batch_size : (number + 1) * batch_size])
             if not len(batch):
                 bad = batch.skipped[0]
-                raise DataError(f"None of the images of a batch can be read, e.g. {bad.path}: {bad.reason}")
+                raise DataError(f"Nothing of a batch can be read, e.g. {bad.path}: {bad.reason}")
             yield batch
 
     def once(self, batch_size: int, *, rank: int, world: int) -> Iterator[Batch]:
@@ -113,11 +114,11 @@ class Pictures:
         return self._whole
 
 
-def open_pictures(options: TrainOptions, data: TrainData, model: Model) -> tuple[Pictures, Pictures]:
+def open_feeds(options: TrainOptions, data: TrainData, model: Model) -> tuple[Feed, Feed]:
     """Those that are learned from, augmented as the options say, and those that are held out."""
     augment = picture_augmentation(options, model.preprocess)
-    learned = Pictures(data.train, model.preprocess, options.workers, augment=augment, repeats=options.repeats)
-    return learned, Pictures(data.test, model.preprocess, options.workers)
+    learned = Feed(data.train, model.preprocess, options.workers, augment=augment, repeats=options.repeats)
+    return learned, Feed(data.test, model.preprocess, options.workers)
 
 
 def repeated(n: int, repeats: int, seed: int, epoch: int) -> list[int]:

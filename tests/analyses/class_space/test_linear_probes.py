@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn.linear_model import Ridge
 
 from vitscope.analyses import tables_of
-from vitscope.analyses.class_space.probes import Probes
+from vitscope.analyses.class_space.linear_probes import LinearProbes
 from vitscope.analyses.one_pass import measure
 from vitscope.data import load_data
 from vitscope.errors import DataError, VitscopeError
@@ -42,7 +42,7 @@ def tensors(model, data):
 
 def test_accuracies_equal_scikit_learns_ridge_on_the_kept_activations(small, folders):
     train, test = load_data(folders, "train"), load_data(folders, "val")
-    analysis = Probes(train=str(folders), train_split="train", alphas=[1.0, 100.0], batch_size=7)
+    analysis = LinearProbes(train=str(folders), train_split="train", alphas=[1.0, 100.0], batch_size=7)
     measure(small, test.batches(small.preprocess, 6), [analysis])
     tables = analysis.tables()
     by_position = tables["probe_positions"].set_index(["block", "point", "token", "alpha"])
@@ -75,11 +75,11 @@ def test_a_run_trains_once_resumes_and_gives_the_same_tables(small, folders, tmp
     from vitscope.analyses.engine import analyze
 
     def go(out):
-        probes = Probes(train=str(folders), train_split="train", tokens="class,mean", alphas=[1.0])
+        probes = LinearProbes(train=str(folders), train_split="train", tokens="class,mean", alphas=[1.0])
         return analyze(small, load_data(folders, "val"), [probes], out, report=False, progress=False)
 
     run = go(tmp_path / "a")
-    direct = Probes(train=str(folders), train_split="train", tokens="class,mean", alphas=[1.0])
+    direct = LinearProbes(train=str(folders), train_split="train", tokens="class,mean", alphas=[1.0])
     measure(small, load_data(folders, "val").batches(small.preprocess, 64), [direct])
     table = direct.tables()["probes"]
     np.testing.assert_allclose(run.table("probes")["accuracy"], table["accuracy"])
@@ -88,13 +88,13 @@ def test_a_run_trains_once_resumes_and_gives_the_same_tables(small, folders, tmp
 
 
 def test_the_control_has_columns_of_its_own(small, folders):
-    analysis = Probes(train=str(folders), train_split="train", tokens="class", alphas=[1.0], control="random")
+    analysis = LinearProbes(train=str(folders), train_split="train", tokens="class", alphas=[1.0], control="random")
     measure(small, load_data(folders, "val").batches(small.preprocess, 64), [analysis])
     assert "accuracy_control" in tables_of(analysis)["probes"].columns
 
 
 def test_testing_on_training_images_is_refused(small, folders):
-    analysis = Probes(train=str(folders), train_split="train", tokens="class")
+    analysis = LinearProbes(train=str(folders), train_split="train", tokens="class")
     with pytest.raises(DataError, match="training image"):
         measure(small, load_data(folders, "train").batches(small.preprocess, 64), [analysis])
 
@@ -110,7 +110,7 @@ def test_a_copy_of_a_training_image_is_found_behind_names_that_meet_by_chance(sm
                 tmp_path / "val" / str(label) / f"train{label}{i}.png",
             )
     test = load_data(tmp_path, "val")
-    analysis = Probes(train=str(folders), train_split="train", tokens="class")
+    analysis = LinearProbes(train=str(folders), train_split="train", tokens="class")
     measure(small, test.batches(small.preprocess, 64), [analysis])
     shutil.copy(folders / "train" / "3" / "train39.png", tmp_path / "val" / "3")  # and one that is the same
     with pytest.raises(
@@ -121,9 +121,9 @@ def test_a_copy_of_a_training_image_is_found_behind_names_that_meet_by_chance(sm
 
 def test_training_images_must_be_named_and_memory_must_do(small, folders, monkeypatch):
     with pytest.raises(VitscopeError, match=r"probes\.train="):
-        measure(small, [], [Probes()])
+        measure(small, [], [LinearProbes()])
     import os
 
     monkeypatch.setattr(os, "sysconf", lambda name: 1000)
     with pytest.raises(VitscopeError, match=r"tokens=class,mean"):
-        measure(small, [], [Probes(train=str(folders), train_split="train")])
+        measure(small, [], [LinearProbes(train=str(folders), train_split="train")])

@@ -124,7 +124,7 @@ class ProbeMoments(Analysis):
 
 
 @register_analysis("probes")
-class Probes(ClassSpaceAnalysis):
+class LinearProbes(ClassSpaceAnalysis):
     """Accuracy of ridge probes per token position, block and point, beside the class projection.
 
     train, train_split: the training images, other ones than the run's. train_per_class: at most so many of each class.

@@ -9,8 +9,8 @@ from PIL import Image
 from vitscope.data import Batch, ImageData, load_data, train_batches
 from vitscope.data.randomness import permutation
 from vitscope.models import Preprocess
+from vitscope.training.feeds import Feed
 from vitscope.training.picture_augment import Changes, PictureAugmentation
-from vitscope.training.pictures import Pictures
 
 RECIPE = Preprocess((1, 8, 8), (0.5,), (0.5,))
 
@@ -39,7 +39,7 @@ def same(a: Batch, b: Batch) -> bool:
 @pytest.mark.parametrize("limit", [0, 10**9])
 @pytest.mark.parametrize("world", [1, 2])
 def test_batches_from_memory_are_those_that_are_read(data: ImageData, limit: int, world: int) -> None:
-    pictures = Pictures(data, RECIPE, limit=limit)
+    pictures = Feed(data, RECIPE, limit=limit)
     assert pictures.small == (limit > 0)
     skipped = 0
     for rank in range(world):
@@ -65,7 +65,7 @@ def test_a_picture_is_decoded_once(data: ImageData, monkeypatch: pytest.MonkeyPa
         return real(self, i, masks)
 
     monkeypatch.setattr(ImageData, "read", counting)
-    pictures = Pictures(data, RECIPE)
+    pictures = Feed(data, RECIPE)
     assert reads == []
     for epoch in range(3):
         list(pictures.epoch(5, seed=0, epoch=epoch, rank=0, world=1, start=0))
@@ -78,7 +78,7 @@ def test_repeated_augmentation_shows_fewer_pictures_in_several_versions(textures
     seen: list[Batch] = []
     augment = PictureAugmentation(preprocess, Changes("crop", erase=0.5))
     for rank in range(2):
-        pictures = Pictures(data, preprocess, augment=augment, repeats=3)
+        pictures = Feed(data, preprocess, augment=augment, repeats=3)
         seen += pictures.epoch(8, seed=1, epoch=2, rank=rank, world=2, start=0)
     batches = sorted(seen, key=lambda batch: batch.number)
     order = permutation(96, 1, 2)
@@ -92,9 +92,7 @@ def test_repeated_augmentation_shows_fewer_pictures_in_several_versions(textures
 def test_a_resumed_epoch_draws_the_same_versions(textures: Path) -> None:
     data = load_data("texture_data:textures", "train")
     preprocess = Preprocess((1, 16, 16), (0.5,), (0.5,))
-    pictures = Pictures(
-        data, preprocess, augment=PictureAugmentation(preprocess, Changes("crop", erase=0.5)), repeats=3
-    )
+    pictures = Feed(data, preprocess, augment=PictureAugmentation(preprocess, Changes("crop", erase=0.5)), repeats=3)
     whole = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=0))
     rest = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=4))
     assert len(rest) == len(whole) - 4

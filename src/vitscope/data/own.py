@@ -1,0 +1,74 @@
+"""Data that make their own batches, behind a function: `load_data("package.module:function")` chooses among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.errors import DataError
+
+if TYPE_CHECKING:
+    from vitscope.data.batch import Batch
+    from vitscope.data.protocol import Data
+
+
+def is_data(thing: Any) -> bool:
+    """Does it hand out batches itself, and is no list of pictures?"""
+    return callable(getattr(thing, "batches", None)) and callable(getattr(thing, "describe", None))
+
+
+class Named:
+    """Data as they are, and how they were named: what a run needs to find them again."""
+
+    def __init__(self, data: Data, selection: Mapping[str, Any], warnings: Sequence[str] = ()) -> None:
+        self._data, self._selection = data, dict(selection)
+        self.warnings = [*data.warnings, *warnings]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # while it is copied or unpickled there is nothing behind it yet
+            raise AttributeError(name)
+        return getattr(self._data, name)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def describe(self) -> dict[str, Any]:
+        """`own`: whatever else the data say of themselves."""
+        told = dict(self._data.describe())
+        what = {"name": self.name, "split": self.split, "n": len(self), "masks": self.has_masks}
+        known: dict[str, Any] = {key: told.pop(key) for key in ("fingerprint", "num_classes") if key in told}
+        own = {key: value for key, value in told.items() if key not in what}
+        return {**what, **known, **({"own": own} if own else {}), **self._selection}
+
+    def subset(self, indices: Sequence[int]) -> Named:
+        return Named(self._data.subset(indices), self._selection)
+
+    def batches(self, *args: Any, **options: Any) -> Iterator[Batch]:
+        return self._data.batches(*args, **options)
+
+
+def choose(data: Data, selection: Mapping[str, Any]) -> Named:
+    """Items by the rules for pictures: `list_file`, `every`, `share`, `per_class`, `images`, in this order."""
+    names = list(getattr(data, "names", None) or [f"{data.name}[{i}]" for i in range(len(data))])
+    labels, seed = list(data.labels), int(selection["seed"])
+    order, remarks = list(range(len(names))), []
+    rules: list[tuple[Any, Any]] = [
+        (selection["list_file"], lambda n, _, file: pick_listed(n, file, None)),
+        (selection.get("every"), lambda n, _, every: pick_every(n, every)),
+        (selection["share"], lambda n, lab, share: pick_share(n, lab, share, seed)),
+        (selection["per_class"], lambda n, lab, count: pick_per_class(n, lab, count, seed)),
+        (selection["images"], lambda n, lab, count: pick_images(n, lab, count, seed)),
+    ]
+    for value, pick in rules:
+        if value is None or (value == 1.0 and isinstance(value, float)):
+            continue
+        picked = pick([names[i] for i in order], [labels[i] for i in order], value)
+        places, remark = picked if isinstance(picked, tuple) else (picked, None)
+        order = [order[i] for i in places]
+        remarks += [remark] if remark else []
+    if order != list(range(len(names))):
+        if not callable(getattr(data, "subset", None)):
+            raise DataError(f"{data.name} has no method subset(indices), so that nothing can be chosen from it.")
+        data = data.subset(order)
+    return Named(data, selection, remarks)

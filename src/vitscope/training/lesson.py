@@ -1,0 +1,95 @@
+"""How a task is taught: batches made ready for the model, the loss that is minimised, and what counts as right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from vitscope.errors import VitscopeError
+from vitscope.models.preprocessing import UNTOUCHED
+from vitscope.training.augment import EpochAugmentation
+from vitscope.training.distillation import open_teacher
+from vitscope.training.losses import Objective, Outputs, prediction, wide
+from vitscope.training.mixing import Mixing, answers
+from vitscope.training.processes import onto
+
+if TYPE_CHECKING:
+    from vitscope.data import Batch
+    from vitscope.models import Model
+    from vitscope.tasks import Task
+    from vitscope.training.options import TrainOptions
+
+OF_PICTURES = ("augment", "randaugment", "auto_augment", "color_jitter", "erase", "mixup", "cutmix", "cutmix_minmax")
+
+
+def open_lesson(options: TrainOptions, task: Task, model: Model, items: int, device: torch.device) -> Lesson:
+    return (ClassLesson if task.one_class else Lesson)(options, task, model, items, device)
+
+
+class Lesson:
+    """The task's own loss on the data as they are. items: in the training data."""
+
+    def __init__(self, options: TrainOptions, task: Task, model: Model, items: int, device: torch.device) -> None:
+        self.options, self.task, self.model, self.items, self.device = options, task, model, items, device
+        self.dtype = getattr(torch, options.dtype)
+        given = [name for name in OF_PICTURES if getattr(options, name) not in ("", "none", 0, ())]
+        if given and model.preprocess == UNTOUCHED:
+            raise VitscopeError(f"{given[0]} changes pictures, and {model.name} takes none: leave it out.")
+
+    def begin(self, epoch: int) -> None:
+        """Called before the first step of an epoch."""
+
+    def prepare(self, batch: Batch) -> tuple[Any, Tensor]:
+        """(inputs, targets) on the device, for the model and for `loss`."""
+        return self._placed(batch.inputs), onto(self.device, batch.targets)
+
+    def _placed(self, inputs: Any) -> Any:
+        if isinstance(inputs, Mapping):
+            return {name: self._placed(part) for name, part in inputs.items()}
+        there = onto(self.device, inputs)
+        return there.to(self.dtype) if there.is_floating_point() else there
+
+    def counted(self, targets: Tensor) -> int | Tensor:
+        """How many answers the loss is summed over."""
+        return self.task.counted(targets).sum()
+
+    def loss(self, outputs: Any, targets: Tensor, inputs: Any) -> Tensor:
+        """Summed, not averaged, so that the mean over all processes is right also where one has fewer."""
+        return self.task.loss(wide(outputs), targets)
+
+    def right(self, outputs: Any, targets: Tensor) -> Tensor:
+        """How many answers are right: a number on the device."""
+        return self.task.right(outputs, targets).sum()
+
+
+class ClassLesson(Lesson):
+    """Classes, of pictures that may be changed and mixed, with smoothed labels or a teacher."""
+
+    def __init__(self, options: TrainOptions, task: Task, model: Model, items: int, device: torch.device) -> None:
+        super().__init__(options, task, model, items, device)
+        self.objective = Objective(options, open_teacher(options, model, device))
+        self.mix = Mixing(options, model.num_classes)
+        self.augment: EpochAugmentation | None = None
+
+    def begin(self, epoch: int) -> None:
+        recipe = self.model.preprocess
+        if recipe != UNTOUCHED:
+            black = (-torch.tensor(recipe.mean) / torch.tensor(recipe.std))[:, None, None]  # (C, 1, 1)
+            self.augment = EpochAugmentation(self.options.augment, self.items, black, self.options.seed, epoch)
+
+    def prepare(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Pictures (B, C, H, W), and labels (B,), or (B, classes) where they are mixed."""
+        inputs = self.augment(batch.images, batch.indices) if self.augment is not None else batch.inputs
+        return self.mix(self._placed(inputs), onto(self.device, batch.labels))
+
+    def counted(self, targets: Tensor) -> int:
+        return len(targets)
+
+    def loss(self, outputs: Outputs, targets: Tensor, inputs: Any) -> Tensor:
+        return self.objective(outputs, targets, inputs)
+
+    def right(self, outputs: Outputs, targets: Tensor) -> Tensor:
+        return (prediction(outputs) == answers(targets)).sum()
