@@ -267,7 +267,10 @@ def _no_images(folder: Path, other: Counter[str], stray: list[str]) -> str:
         f" There are {other.total():,} other files ({', '.join(e for e, _ in other.most_common(5))})." if other else ""
     )
     beside = f" {len(stray):,} images lie beside empty class folders." if stray else ""
-    return f"No images in {folder}.{seen}{beside} Expected pictures (.jpg, .png, ...), or class folders with pictures."
+    return (
+        f"No images in {folder}.{seen}{beside} Expected pictures (.jpg, .png, ...), or class folders with pictures; or "
+        "texts (.txt, .jsonl, .csv, .tsv)."
+    )
 
 
 def _need(root: Path | None, name: str) -> Path:

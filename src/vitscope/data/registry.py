@@ -61,7 +61,8 @@ def register_dataset(
 ) -> Callable[[F], F]:
     """Function decorator: make a dataset known under `name`.
 
-    The function returns `(images, labels)`, `(images, labels, classes)` or a `Source`. It is given what it has
+    The function returns `(images, labels)`, `(images, labels, classes)` or a `Source`; or texts: strings, or pairs of a
+    name and a string, in a list or one after the other. It is given what it has
     parameters for: `split` (normalised: 'train', 'val', 'test'), `root` (a Path or None), `download` (bool), `name`
     (what stands after the slash where 'wds/digits' was asked for, else ''). Without a `split` parameter it returns
     everything, and vitscope makes a split when one is asked for. `splits` names those that exist; a set that declares
@@ -99,7 +100,7 @@ def check_place(name_or_path: str | Path, root: str | Path | None = None) -> Non
         known = list_datasets()
         raise DataError(
             f"There is no dataset and no folder {name!r}.{suggest(name, known)} "
-            f"Known datasets: {', '.join(known)}; or type the path of a folder, or package.module:function."
+            f"Known datasets: {', '.join(known)}; or type the path of a folder or of a file of text, or package.module:function."
         )
 
 

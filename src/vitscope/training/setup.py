@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vitscope.data import ImageData, load_data, steps_per_epoch
+from vitscope.data import ImageData, steps_per_epoch
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
 from vitscope.models.preprocess_words import preprocess_in_words
@@ -67,7 +67,7 @@ def probe_data(options: TrainOptions, split: str) -> ImageData:
 def _load(options: TrainOptions, split: str, **choice: Any) -> ImageData:
     name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
     data = options.data if options.inat_category == "name" else f"{options.data}-{options.inat_category}"
-    return load_data(data, name, root=options.root, share=share, seed=options.seed, **choice)
+    return load_images(data, name, root=options.root, share=share, seed=options.seed, **choice)
 
 
 def build_model(options: TrainOptions, data: ImageData) -> Model:
