@@ -100,7 +100,7 @@ def check_place(name_or_path: str | Path, root: str | Path | None = None) -> Non
         known = list_datasets()
         raise DataError(
             f"There is no dataset and no folder {name!r}.{suggest(name, known)} "
-            f"Known datasets: {', '.join(known)}; or type the path of a folder or of a file of text, or package.module:function."
+            f"Known datasets: {', '.join(known)}; or type the path of a folder or a text, or package.module:function."
         )
 
 

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vitscope.data import ImageData, steps_per_epoch
+from vitscope.data import ImageData, load_images, steps_per_epoch
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
 from vitscope.models.preprocess_words import preprocess_in_words
