@@ -11,7 +11,8 @@ from vitscope.data.batch import Batch, Skipped
 from vitscope.data.batching import iterate, plan_batches
 from vitscope.data.images import BadFileError
 from vitscope.data.text.dataset import TextData, TextItem
-from vitscope.data.text.tokens import Tokenizes, most_tokens, shortened, token_batch
+from vitscope.data.text.tokenizer import Tokenizes, most_tokens
+from vitscope.data.text.tokens import shortened, token_batch
 from vitscope.errors import DataError
 
 

@@ -15,7 +15,7 @@ from vitscope.data.batch import Batch
 from vitscope.data.text.options import TextOptions
 from vitscope.data.text.source import LINES, WINDOWS, TextSource
 from vitscope.data.text.texts import Names
-from vitscope.data.text.tokens import Tokenizes, check_tokenizer
+from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer
 from vitscope.errors import DataError
 
 if TYPE_CHECKING:

@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
-
 import torch
-from torch import Tensor
 
 from vitscope.data.batch import Batch, Skipped
-from vitscope.errors import DataError
-
-
-class Tokenizes(Protocol):
-    """What is asked of the preprocessing of a language model."""
-
-    length: int  # the most tokens that the model takes
-    bos: int | None  # the token that begins a text
-    pad_id: int
-
-    def encode(self, text: str, *, special: bool = True) -> list[int]: ...
-    def encode_all(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]: ...
-    def pad(self, rows: list[list[int]]) -> dict[str, Tensor]: ...
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-def is_tokenizer(preprocess: Any) -> bool:
-    """Is this the preprocessing of a language model?"""
-    return hasattr(preprocess, "encode")
-
-
-def check_tokenizer(preprocess: Any, name: str) -> None:
-    """Raise where a model of pictures is given texts."""
-    if not is_tokenizer(preprocess):
-        raise DataError(
-            f"{name} are texts, and the model takes pictures: choose pictures, such as --data mnist5k or a folder of "
-            "images, or a language model (a folder with config.json, weights and tokenizer.json)."
-        )
-
-
-def most_tokens(preprocess: Tokenizes, context: int | None) -> int:
-    """How many tokens of a text are used: as many as the model takes, or fewer where somebody says so."""
-    if context is not None and context > preprocess.length:
-        raise DataError(f"context={context:,} is more than the {preprocess.length:,} tokens that the model takes.")
-    return preprocess.length if context is None else context
+from vitscope.data.text.tokenizer import Tokenizes
 
 
 def shortened(row: list[int], inner: list[int], length: int) -> list[int]:

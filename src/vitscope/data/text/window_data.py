@@ -18,7 +18,8 @@ from torch.utils.data import Dataset
 from vitscope.data.batch import Batch
 from vitscope.data.batching import iterate, plan_batches
 from vitscope.data.text.dataset import TextData
-from vitscope.data.text.tokens import Tokenizes, check_tokenizer, most_tokens, token_batch
+from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer, most_tokens
+from vitscope.data.text.tokens import token_batch
 from vitscope.data.text.windows import Window, disjoint_windows, sliding_windows
 from vitscope.errors import DataError
 
