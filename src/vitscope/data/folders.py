@@ -53,7 +53,10 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
     """A folder's pictures. `wordnet`: labels among ImageNet's 1,000 (None: if all class folders have such names)."""
     if not root.is_dir():
         what = "is a file, not a folder" if root.exists() else "does not exist"
-        raise DataError(f"{root} {what}: expected a folder of images, or of class folders with images.")
+        raise DataError(
+            f"{root} {what}: expected a folder of images, or of class folders with images; or a file of text "
+            "(.txt, .jsonl, .csv, .tsv)."
+        )
     problems: list[str] = []
     splits = find_splits(root, problems)
     if splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitscope.data import load_data, load_texts
+from vitscope.data import Data, load_data, load_texts
 from vitscope.data.text.tokens import shortened
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
@@ -115,7 +116,7 @@ def test_long_texts_are_cut_and_counted(lines: Path, stand_in: Make) -> None:
     chosen = load_data(lines, strict=True, context=6)
     assert max(batch.targets.shape[1] for batch in chosen.batches(preprocess, 8)) == 6
     with pytest.raises(DataError, match="context=13 is more than the 12 tokens"):
-        next(load_data(lines, context=13).batches(preprocess, 8))
+        load_data(lines, context=13).batches(preprocess, 8)
 
 
 def test_rows_are_shortened_inside_of_what_stands_around_them() -> None:
@@ -142,6 +143,16 @@ def test_a_text_without_tokens_is_skipped_with_the_reason(tmp_path: Path, stand_
     assert len(second.skipped) == 1
     with pytest.raises(DataError, match="no tokens"):
         list(load_data(path, strict=True).batches(Deaf(), 3))
+
+
+@pytest.mark.parametrize("unit", ["lines", "documents", "windows"])
+def test_texts_travel_to_worker_processes_that_start_afresh(lines: Path, stand_in: Make, unit: str) -> None:
+    data = load_data(lines, unit=unit)
+    again = pickle.loads(pickle.dumps(data))
+    assert [item.text for item in again] == [item.text for item in data]
+    assert again.describe() == data.describe()
+    as_data: Data = data
+    assert as_data.labels == [-1] * len(data)
 
 
 def test_a_real_tokenizer_gives_back_the_lines(wiki: Path, shared: Path, stand_in: Make) -> None:
@@ -190,13 +201,13 @@ def test_joined_windows_of_wikitext_are_those_of_the_whole_file(wiki: Path, shar
     assert (batch.targets >= 0).sum(1).tolist() == [511] * 8
     assert cut.subset([3]).tokens(0) == cut.tokens(3)
     with pytest.raises(DataError, match="another tokenizer"):
-        next(cut.batches(stand_in(40), 8))
+        cut.batches(stand_in(40), 8)
 
 
 def test_pictures_and_texts_do_not_mix(lines: Path, class_folders: Make, small: Preprocess, stand_in: Make) -> None:
     pictures = class_folders({"a": 2, "b": 2})
     with pytest.raises(DataError, match="are texts, and the model takes pictures: choose pictures"):
-        next(load_data(lines).batches(small, 4))
+        load_data(lines).batches(small, 4)
     with pytest.raises(DataError, match="are pictures, and the model takes texts: choose texts"):
         load_data(pictures).batches(stand_in(), 4)
     with pytest.raises(DataError, match="are pictures: unit, min_chars cannot be said of them"):

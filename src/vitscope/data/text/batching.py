@@ -31,8 +31,14 @@ def text_batches(
     plans = plan_batches(len(data), batch_size, rank, world, start, workers)
     length = most_tokens(preprocess, data.options.context)
     around = len(preprocess.encode(""))  # what the tokenizer puts around any text
+    reader = _Reader(data, preprocess, plans, length, around)
+    return _counted(data, length, iterate(reader, workers, context, data.strict))
+
+
+def _counted(data: TextData, length: int, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Batches as they come; texts that were cut are counted, and remarked at the end or refused."""
     cut = 0
-    for batch in iterate(_Reader(data, preprocess, plans, length, around), workers, context, data.strict):
+    for batch in batches:
         cut += batch.shortened
         if cut and data.strict and data.options.context is None:
             raise DataError(

@@ -160,15 +160,11 @@ class TextData:
         """
         from vitscope.data.text.batching import text_batches
 
+        which: dict[str, Any] = {"rank": rank, "world": world, "start": start, "workers": workers, "context": context}
         found = self.cut(preprocess)
         if found is not self:
-            yield from found.batches(
-                preprocess, batch_size, rank=rank, world=world, start=start, workers=workers, context=context
-            )
-            return
-        yield from text_batches(
-            self, preprocess, batch_size, rank=rank, world=world, start=start, workers=workers, context=context
-        )
+            return found.batches(preprocess, batch_size, **which)
+        return text_batches(self, preprocess, batch_size, **which)
 
     def remark(self, text: str) -> None:
         """Note something that came up while batches were made, once."""

@@ -111,7 +111,7 @@ class WindowData:
         if self.cut(preprocess) is not self:
             raise DataError(f"The windows of {self.name} were cut for another tokenizer: cut(preprocess) them anew.")
         plans = plan_batches(len(self), batch_size, rank, world, start, workers)
-        yield from iterate(_Reader(self, plans), workers, context, self.strict)
+        return iterate(_Reader(self, plans), workers, context, self.strict)
 
     def __repr__(self) -> str:
         return f"WindowData({self.name} {self.split}: {len(self):,} windows of {len(self.texts):,} documents)"
