@@ -159,8 +159,8 @@ def test_empty_folders_are_refused_with_what_they_hold(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(DataError, match="No images in"):
         load_data(tmp_path)
-    (tmp_path / "a" / "x.txt").write_text("x")
-    with pytest.raises(DataError, match=r"1 other files \(\.txt\)"):
+    (tmp_path / "a" / "x.pdf").write_text("x")
+    with pytest.raises(DataError, match=r"1 other files \(\.pdf\)"):
         load_data(tmp_path)
 
 

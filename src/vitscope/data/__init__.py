@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from vitscope.data.batching import train_batches as train_batches
     from vitscope.data.dataset import ImageData as ImageData
     from vitscope.data.loading import load_data as load_data
+    from vitscope.data.loading import load_images as load_images
     from vitscope.data.protocol import Data as Data
     from vitscope.data.registry import list_datasets as list_datasets
     from vitscope.data.registry import register_dataset as register_dataset
     from vitscope.data.source import Source as Source
+    from vitscope.data.text.dataset import TextData as TextData
+    from vitscope.data.text.loading import load_texts as load_texts
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -34,8 +37,11 @@ __getattr__, __dir__, __all__ = lazy(
         "OBJECT": "batch",
         "Skipped": "batch",
         "Source": "source",
+        "TextData": "vitscope.data.text.dataset",
         "list_datasets": "registry",
         "load_data": "loading",
+        "load_images": "loading",
+        "load_texts": "vitscope.data.text.loading",
         "register_dataset": "registry",
         "steps_per_epoch": "batching",
         "train_batches": "batching",

@@ -60,6 +60,7 @@ class Batch:
     outputs: Tensor | None = None  # (B, num_classes), or one row per token
     number: int = 0  # of this batch in the whole, split-independent order
     skipped: list[Skipped] = field(default_factory=list)
+    shortened: int = 0  # how many of its items were cut because the model takes no longer ones
     valid: Tensor | None = None  # (B, N) bool: which tokens are real and not padding; None where all are
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)  # what analyses share while it passes through
 

@@ -42,16 +42,23 @@ def evaluation_batches(
     finish: Finish | None = None,
 ) -> Iterator[Batch]:
     """`ImageData.batches`: see there. `prepare` and `finish`, in the workers, replace the model's recipe; no masks."""
-    _check(batch_size, rank, world, start, workers)
-    n = len(data)
-    plans = [
-        (number, list(range(number * batch_size, min((number + 1) * batch_size, n))))
-        for number in dealt_batches(n, batch_size, rank, world, data.shards)
-        if number >= start
-    ]
+    plans = plan_batches(len(data), batch_size, rank, world, start, workers, data.shards)
+    _check_pictures(data, preprocess)
     transform = build_transform(preprocess, data.mask_rule)
     reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)
-    return _iterate(reader, workers, context, data.strict)
+    return iterate(reader, workers, context, data.strict)
+
+
+def plan_batches(
+    n: int, batch_size: int, rank: int, world: int, start: int, workers: int = 0, shards: Sequence[int] = ()
+) -> list[tuple[int, list[int]]]:
+    """(number, its items) of every batch of process `rank` from batch `start` on."""
+    _check(batch_size, rank, world, start, workers)
+    return [
+        (number, list(range(number * batch_size, min((number + 1) * batch_size, n))))
+        for number in dealt_batches(n, batch_size, rank, world, shards)
+        if number >= start
+    ]
 
 
 def steps_per_epoch(n: int, batch_size: int, world: int = 1) -> int:
@@ -84,6 +91,7 @@ def train_batches(
     generators are left as they were. Masks are not read.
     """
     _check(batch_size, rank, world, start, workers)
+    _check_pictures(data, preprocess)
     n = len(data)
     if n < world:
         raise DataError(f"{n} images are too few to train {world} processes on: each needs at least one.")
@@ -92,7 +100,7 @@ def train_batches(
     numbers = [step * world + rank for step in range(start, steps_per_epoch(n, batch_size, world))]
     plans = [(number, order[number * size : (number + 1) * size]) for number in numbers]
     reader = _Reader(data, build_transform(preprocess), plans, _Augmentation(augment, seed, epoch), masks=False)
-    return _iterate(reader, workers, context, data.strict, empty_allowed=False)
+    return iterate(reader, workers, context, data.strict, empty_allowed=False)
 
 
 @dataclass(frozen=True)
@@ -176,9 +184,10 @@ def _stack_masks(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
     return torch.stack(masks) if masks else torch.empty(0, *shape[1:], dtype=torch.uint8)
 
 
-def _iterate(
-    reader: _Reader, workers: int, context: str | None, strict: bool, empty_allowed: bool = True
+def iterate(
+    reader: Any, workers: int, context: str | None, strict: bool, empty_allowed: bool = True
 ) -> Iterator[Batch]:
+    """The batches of a reader (a dataset of whole batches, with `data`) in turn, read here or ahead in `workers`."""
     loader: DataLoader[Batch] = DataLoader(
         reader,
         batch_size=None,
@@ -248,3 +257,12 @@ def _check(batch_size: int, rank: int, world: int, start: int, workers: int) -> 
         raise DataError(f"rank must lie in 0..world-1, not {rank} of {world}.")
     if start < 0 or workers < 0:
         raise DataError(f"start and workers must not be negative, not {start} and {workers}.")
+
+
+def _check_pictures(data: ImageData, preprocess: Any) -> None:
+    """Raise where a language model is given pictures."""
+    if hasattr(preprocess, "encode"):
+        raise DataError(
+            f"{data.name} are pictures, and the model takes texts: choose texts, such as --data pydoc or a .txt file, "
+            "or a vision model such as vit_tiny_patch16_224."
+        )

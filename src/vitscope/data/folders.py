@@ -53,7 +53,10 @@ def folder_source(root: Path, asked: str | None, wordnet: bool | None = None) ->
     """A folder's pictures. `wordnet`: labels among ImageNet's 1,000 (None: if all class folders have such names)."""
     if not root.is_dir():
         what = "is a file, not a folder" if root.exists() else "does not exist"
-        raise DataError(f"{root} {what}: expected a folder of images, or of class folders with images.")
+        raise DataError(
+            f"{root} {what}: expected a folder of images, or of class folders with images; or a file of text "
+            "(.txt, .jsonl, .csv, .tsv)."
+        )
     problems: list[str] = []
     splits = find_splits(root, problems)
     if splits:
@@ -267,7 +270,10 @@ def _no_images(folder: Path, other: Counter[str], stray: list[str]) -> str:
         f" There are {other.total():,} other files ({', '.join(e for e, _ in other.most_common(5))})." if other else ""
     )
     beside = f" {len(stray):,} images lie beside empty class folders." if stray else ""
-    return f"No images in {folder}.{seen}{beside} Expected pictures (.jpg, .png, ...), or class folders with pictures."
+    return (
+        f"No images in {folder}.{seen}{beside} Expected pictures (.jpg, .png, ...), or class folders with pictures; or "
+        "texts (.txt, .jsonl, .csv, .tsv)."
+    )
 
 
 def _need(root: Path | None, name: str) -> Path:

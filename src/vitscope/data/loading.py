@@ -1,23 +1,22 @@
-"""`load_data`: from a name or a path to the chosen pictures."""
+"""`load_data`: from a name or a path to the chosen pictures or texts."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from vitscope.data.dataset import ImageData, missing_masks
-from vitscope.data.folders import find_splits, folder_source
-from vitscope.data.imagenet_s import SUFFIX, categories_file, imagenet_s, with_masks
+from vitscope.data.finding import Found, find_source
 from vitscope.data.mask_decoding import doubtful_masks, find_decoding
 from vitscope.data.masks import check_rule
 from vitscope.data.own import choose, is_data
-from vitscope.data.registry import DatasetEntry, check_place, find_dataset
-from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
-from vitscope.data.source import Source, as_source
-from vitscope.data.splits import ALL, choose_split, normal_split, seeded_split
-from vitscope.errors import DataError, VitscopeError
+from vitscope.data.selection import pick_every, pick_first, pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.data.source import Source
+from vitscope.data.splits import ALL, seeded_split
+from vitscope.data.text.loading import choose_texts
+from vitscope.data.text.options import TextOptions
+from vitscope.errors import DataError
 
 
 def load_data(
@@ -26,6 +25,60 @@ def load_data(
     *,
     root: str | Path | None = None,
     images: int | None = None,
+    texts: int | None = None,
+    first: int | None = None,
+    every: int = 1,
+    share: float = 1.0,
+    seed: int = 0,
+    strict: bool = False,
+    download: bool = False,
+    per_class: int | None = None,
+    list_file: str | Path | None = None,
+    masks: bool | None = None,
+    mask_decoding: str | None = None,
+    mask_rule: str = "centre",
+    **text: Any,
+) -> Any:
+    """Choose pictures (`ImageData`, see `load_images`) or texts (`TextData`, see `load_texts`) by name or path.
+
+    `images` and `texts` both say how many. `per_class`, `list_file` and what is said of masks is for pictures, all
+    keywords beside (`unit`, `min_chars`, `column`, `context`, ...) for texts.
+    """
+    options = TextOptions.of(text)
+    found = find_source(
+        name_or_path, split, root, download=download, plain=mask_decoding is not None, column=options.column
+    )
+    n = texts if images is None else images
+    if images is not None and texts is not None:
+        raise DataError(f"images={images} and texts={texts} both say how many: give one of them.")
+    about: dict[str, Any] = {"every": every, "share": share, "first": first, "seed": seed, "strict": strict}
+    only_pictures: dict[str, Any] = {"per_class": per_class, "list_file": list_file, "mask_decoding": mask_decoding}
+    if is_data(found.source):
+        chosen: dict[str, Any] = {"images": n, "first": first, "every": every, "share": share, "seed": seed}
+        chosen |= {"source": str(name_or_path), "root": root, "per_class": per_class, "list_file": list_file}
+        return choose(found.source, **chosen)
+    if isinstance(found.source, Source):
+        _refuse(options.changed(), f"{found.name} are pictures", "load_texts or texts such as 'pydoc'")
+        only_pictures |= {"masks": masks, "mask_rule": mask_rule}
+        return choose_images(found, str(name_or_path), root, images=n, **about, **only_pictures)
+    only_pictures |= {"masks": masks or None, "mask_rule": None if mask_rule == "centre" else mask_rule}
+    given = {name: value for name, value in only_pictures.items() if value is not None}
+    _refuse(given, f"{found.name} are texts", "images=N, first=N, every=N or share=X to choose among them")
+    return choose_texts(found, options, source=str(name_or_path), root=root, texts=n, **about)
+
+
+def _refuse(given: dict[str, Any], because: str, instead: str) -> None:
+    if given:
+        raise DataError(f"{because}: {', '.join(given)} cannot be said of them. Leave it out; use {instead}.")
+
+
+def load_images(
+    name_or_path: str | Path,
+    split: str | None = None,
+    *,
+    root: str | Path | None = None,
+    images: int | None = None,
+    first: int | None = None,
     per_class: int | None = None,
     list_file: str | Path | None = None,
     every: int = 1,
@@ -42,8 +95,8 @@ def load_data(
     `name_or_path`: a registered name (`list_datasets()`), `package.module:function`, or a folder.
     `split`: 'train', 'val', 'test', a folder's name, or 'all' for a set that has no splits. None: the held-out part.
     `root`: where a named dataset lies. `download`: fetch it if it is not there.
-    `list_file`, `every` (images 0, every, 2 every, ...), `share`, `per_class`, `images` are applied in this order;
-    `seed` chooses among equals.
+    `list_file`, `every` (images 0, every, 2 every, ...), `share`, `per_class`, `images`, `first` (the first so many)
+    are applied in this order; `seed` chooses among equals.
     `masks`: True insists on them, False leaves them out, None takes them where they exist.
     `mask_decoding`: how masks are stored, if not as 0, 1 and 255: 'nonzero' (whatever is not 0 is the object), 'half'
     (whatever is nearer to white than to black), 'alpha' (whatever is opaque).
@@ -53,27 +106,49 @@ def load_data(
     are not followed, fewer images than asked for, masks without an object) raises DataError here, and an unreadable
     picture when it is read. Unknown labels of a folder without classes are no fault.
     """
-    place = None if root is None else Path(root).expanduser()
+    found = find_source(name_or_path, split, root, download=download, plain=mask_decoding is not None)
+    if not isinstance(found.source, Source):
+        raise DataError(f"{found.name} are texts, and pictures are wanted: choose pictures, such as 'mnist5k'.")
+    return choose_images(
+        found,
+        str(name_or_path),
+        root,
+        images=images,
+        first=first,
+        per_class=per_class,
+        list_file=list_file,
+        every=every,
+        share=share,
+        seed=seed,
+        masks=masks,
+        mask_decoding=mask_decoding,
+        mask_rule=mask_rule,
+        strict=strict,
+    )
+
+
+def choose_images(
+    found: Found,
+    given_as: str,
+    root: str | Path | None,
+    *,
+    images: int | None,
+    first: int | None,
+    per_class: int | None,
+    list_file: str | Path | None,
+    every: int,
+    share: float,
+    seed: int,
+    masks: bool | None,
+    mask_decoding: str | None,
+    mask_rule: str,
+    strict: bool,
+) -> ImageData:
+    """The pictures of a source that are meant."""
     decode = find_decoding(mask_decoding) if mask_decoding is not None else None
     check_rule(mask_rule)
-    source, name, split_name, wanted = _find(name_or_path, split, place, download, plain=decode is not None)
-    selection: dict[str, Any] = {
-        "source": str(name_or_path),
-        "root": None if root is None else str(root),
-        "images": images,
-        "per_class": per_class,
-        "list_file": None if list_file is None else str(list_file),
-        "share": share,
-        "seed": seed,
-    }
-    if every != 1:  # as absent as in older runs, which are then still the same
-        selection["every"] = every
-    if mask_decoding is not None:
-        selection["mask_decoding"] = mask_decoding
-    if mask_rule != "centre":
-        selection["mask_rule"] = mask_rule
-    if not isinstance(source, Source):
-        return cast(ImageData, choose(source, selection))
+    source, name, split_name, wanted = found.source, found.name, found.holds, found.wanted
+    assert isinstance(source, Source)
     if decode is not None:
         if source.masks is None:
             raise DataError(f"{name} has no masks to decode: leave out mask_decoding (--mask-decoding).")
@@ -82,7 +157,7 @@ def load_data(
         raise DataError(f"{name} ({split_name}) has no images.")
     names, labels = list(source.names or []), list(source.labels or [])
     order = list(range(len(names)))
-    if split_name == ALL and wanted not in (None, ALL):
+    if split_name == ALL and wanted is not None and wanted != ALL:
         split_name, order = seeded_split(wanted, names, labels)
 
     shortages: list[str] = []
@@ -107,12 +182,31 @@ def load_data(
         narrow(pick_per_class(*chosen(), per_class, seed))
     if images is not None:
         narrow(pick_images(*chosen(), images, seed))
+    if first is not None:
+        narrow(pick_first(len(order), first))
     bare = missing_masks(source, order) if masks is not False else []
     if bare:
         shortages.append(f"{len(bare):,} of {len(order):,} images have no mask, e.g. {bare[0]}.")
         if masks:
             raise DataError(f"{shortages[-1]} Leave masks=True out to use them without.")
         shortages[-1] += " What needs masks leaves them out."
+    selection: dict[str, Any] = {
+        "source": given_as,
+        "root": None if root is None else str(root),
+        "images": images,
+        "per_class": per_class,
+        "list_file": None if list_file is None else str(list_file),
+        "share": share,
+        "seed": seed,
+    }
+    if every != 1:  # as absent as in older runs, which are then still the same
+        selection["every"] = every
+    if first is not None:
+        selection["first"] = first
+    if mask_decoding is not None:
+        selection["mask_decoding"] = mask_decoding
+    if mask_rule != "centre":
+        selection["mask_rule"] = mask_rule
     data = ImageData(
         source,
         order,
@@ -131,50 +225,3 @@ def load_data(
         more = f" And {len(faults) - 5:,} more." if len(faults) > 5 else ""
         raise DataError(f"{' '.join(faults[:5])}{more} Leave strict (--strict) out to go on with warnings.")
     return data
-
-
-def _find(
-    name_or_path: str | Path, split: str | None, root: Path | None, download: bool, plain: bool
-) -> tuple[Any, str, str, str | None]:
-    """The source, the dataset's name, the split that the source holds, and the one that is wanted (None: any).
-
-    In the place of a source there may be data that make their own batches.
-    """
-    entry = find_dataset(name_or_path) if isinstance(name_or_path, str) else None
-    if entry is not None:
-        source, holds = _call(entry, split, root, download)
-        wanted = choose_split(split, entry.splits, entry.name) if split is None and entry.splits else split
-        return source, entry.name, holds, wanted and normal_split(wanted)
-    check_place(name_or_path, root)
-    path = Path(name_or_path).expanduser()
-    path = root / path if root is not None else path
-    path = Path(os.path.abspath(path))  # a name for "."; links stay as they are
-    paired = bool(path.name) and path.with_name(path.name + SUFFIX).is_dir() and split in (None, path.name)
-    if paired and normal_split(path.name) in find_splits(path.parent, []):
-        path, split = path.parent, path.name  # .../ImageNetS919/validation itself
-    if categories_file(path) is not None and not plain:
-        source = imagenet_s(path, split)
-    else:
-        source = with_masks(folder_source(path, split), path, plain)
-    return as_source(source, path.name), path.name, source.holds or ALL, split and normal_split(split)
-
-
-def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: bool) -> tuple[Any, str]:
-    """Run a dataset function, and say which split came back."""
-    asked = normal_split(split) if split is not None else None
-    if not entry.has_splits:
-        wanted: str | None = ALL
-    elif entry.splits is not None:
-        wanted = choose_split(asked, entry.splits, f"Dataset {entry.name!r}")
-    else:
-        wanted = asked or entry.default_split()
-    try:
-        returned = entry(split=wanted, root=root, download=download)
-    except VitscopeError:
-        raise
-    except Exception as error:  # a user's own function may fail in any way
-        raise DataError(f"Dataset {entry.name!r} failed: {type(error).__name__}: {error}") from error
-    if is_data(returned):
-        return returned, wanted or ALL
-    source = as_source(returned, entry.name)
-    return source, source.holds or wanted or ALL

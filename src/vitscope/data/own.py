@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitscope.data.selection import pick_every, pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.data.selection import pick_every, pick_first, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,27 +49,46 @@ class Named:
         return self._data.batches(*args, **options)
 
 
-def choose(data: Data, selection: Mapping[str, Any]) -> Named:
-    """Items by the rules for pictures: `list_file`, `every`, `share`, `per_class`, `images`, in this order."""
+def choose(
+    data: Data,
+    *,
+    source: str,
+    root: str | Path | None,
+    list_file: str | Path | None,
+    every: int,
+    share: float,
+    per_class: int | None,
+    images: int | None,
+    first: int | None,
+    seed: int,
+) -> Named:
+    """Items by the rules for pictures: `list_file`, `every`, `share`, `per_class`, `images`, `first`, in this order."""
     names = list(getattr(data, "names", None) or [f"{data.name}[{i}]" for i in range(len(data))])
-    labels, seed = list(data.labels), int(selection["seed"])
     order, remarks = list(range(len(names))), []
-    rules: list[tuple[Any, Any]] = [
-        (selection["list_file"], lambda n, _, file: pick_listed(n, file, None)),
-        (selection.get("every"), lambda n, _, every: pick_every(n, every)),
-        (selection["share"], lambda n, lab, share: pick_share(n, lab, share, seed)),
-        (selection["per_class"], lambda n, lab, count: pick_per_class(n, lab, count, seed)),
-        (selection["images"], lambda n, lab, count: pick_images(n, lab, count, seed)),
+    rules: list[tuple[bool, Callable[[list[str], list[int]], Any]]] = [
+        (list_file is not None, lambda n, _: pick_listed(n, str(list_file), None)),
+        (every != 1, lambda n, _: pick_every(n, every)),
+        (share != 1, lambda n, labels: pick_share(n, labels, share, seed)),
+        (per_class is not None, lambda n, labels: pick_per_class(n, labels, per_class or 0, seed)),
+        (images is not None, lambda n, labels: pick_images(n, labels, images or 0, seed)),
+        (first is not None, lambda n, _: pick_first(len(n), first or 0)),
     ]
-    for value, pick in rules:
-        if value is None or (value == 1.0 and isinstance(value, float)):
-            continue
-        picked = pick([names[i] for i in order], [labels[i] for i in order], value)
-        places, remark = picked if isinstance(picked, tuple) else (picked, None)
-        order = [order[i] for i in places]
-        remarks += [remark] if remark else []
+    for asked, pick in rules:
+        if asked:
+            picked = pick([names[i] for i in order], [data.labels[i] for i in order])
+            places, remark = picked if isinstance(picked, tuple) else (picked, None)
+            order = [order[i] for i in places]
+            remarks += [remark] if remark else []
     if order != list(range(len(names))):
         if not callable(getattr(data, "subset", None)):
             raise DataError(f"{data.name} has no method subset(indices), so that nothing can be chosen from it.")
         data = data.subset(order)
+    selection: dict[str, Any] = {
+        "source": source,
+        "root": None if root is None else str(root),
+        "images": images,
+        "seed": seed,
+    }
+    selection |= {"per_class": per_class, "list_file": None if list_file is None else str(list_file), "share": share}
+    selection |= ({"every": every} if every != 1 else {}) | ({"first": first} if first is not None else {})
     return Named(data, selection, remarks)

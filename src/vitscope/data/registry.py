@@ -61,11 +61,11 @@ def register_dataset(
 ) -> Callable[[F], F]:
     """Function decorator: make a dataset known under `name`.
 
-    The function returns `(images, labels)`, `(images, labels, classes)`, a `Source`, or `Data` that make their own
-    batches. It is given what it has parameters for: `split` (normalised: 'train', 'val', 'test'), `root` (a Path or
-    None), `download` (bool), `name` (what stands after the slash where 'wds/digits' was asked for, else ''). Without a
-    `split` parameter it returns everything, and vitscope makes a split when one is asked for. `splits` names those
-    that exist; a set that declares
+    The function returns `(images, labels)`, `(images, labels, classes)` or a `Source`; or texts: strings, or pairs of a
+    name and a string, in a list or one after the other; or `Data` that make their own batches. It is given what it has
+    parameters for: `split` (normalised: 'train', 'val', 'test'), `root` (a Path or None), `download` (bool), `name`
+    (what stands after the slash where 'wds/digits' was asked for, else ''). Without a `split` parameter it returns
+    everything, and vitscope makes a split when one is asked for. `splits` names those that exist; a set that declares
     them is never used as a whole unless somebody asks for split='all'. `needs`: a package without which it cannot be
     read, and what to ask pip for.
     """
@@ -100,7 +100,7 @@ def check_place(name_or_path: str | Path, root: str | Path | None = None) -> Non
         known = list_datasets()
         raise DataError(
             f"There is no dataset and no folder {name!r}.{suggest(name, known)} "
-            f"Known datasets: {', '.join(known)}; or type the path of a folder, or package.module:function."
+            f"Known datasets: {', '.join(known)}; or type the path of a folder or a text, or package.module:function."
         )
 
 

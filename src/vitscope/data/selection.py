@@ -32,10 +32,10 @@ def proportional_order(names: Sequence[str], labels: Sequence[int], salt: int | 
     return np.lexsort((keys, _class_keys(labels, salt), (rank + 0.5) / size)).tolist()
 
 
-def pick_every(names: Sequence[str], every: int) -> list[int]:
+def pick_every(names: Sequence[object], every: int) -> list[int]:
     """The pictures 0, every, 2 every, ..."""
     if every < 1:
-        raise DataError(f"every must be at least 1 (all images), not {every}.")
+        raise DataError(f"every must be at least 1 (all of them), not {every}.")
     return list(range(0, len(names), every))
 
 
@@ -48,11 +48,21 @@ def pick_share(names: Sequence[str], labels: Sequence[int], share: float, seed: 
     return proportional_order(names, labels, seed)[: max(1, round(share * len(names)))]
 
 
-def pick_images(names: Sequence[str], labels: Sequence[int], images: int, seed: int) -> tuple[list[int], str | None]:
+def pick_first(n: int, first: int, what: str = "images") -> tuple[list[int], str | None]:
+    """The first so many of `n` in their order, and a remark if there are not that many."""
+    if first < 1:
+        raise DataError(f"first must be at least 1, not {first}.")
+    short = f"Asked for the first {first:,} {what}, there are {n:,}: all of them are used."
+    return list(range(min(first, n))), short if first > n else None
+
+
+def pick_images(
+    names: Sequence[str], labels: Sequence[int], images: int, seed: int, what: str = "images"
+) -> tuple[list[int], str | None]:
     """`images` pictures spread over the classes, and a remark if there are not that many."""
     if images < 1:
-        raise DataError(f"images must be at least 1, not {images}.")
-    short = f"Asked for {images:,} images, there are {len(names):,}: all of them are used."
+        raise DataError(f"{what} must be at least 1, not {images}.")
+    short = f"Asked for {images:,} {what}, there are {len(names):,}: all of them are used."
     return balanced_order(names, labels, seed)[:images], short if images > len(names) else None
 
 

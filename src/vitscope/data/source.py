@@ -54,7 +54,7 @@ def as_source(returned: Any, dataset: str) -> Source:
     if not isinstance(returned, Source):
         raise DataError(
             f"Dataset {dataset!r} returned {type(returned).__name__}: expected (images, labels), "
-            "(images, labels, classes), a vitscope.data.Source, or data with batches() and describe()."
+            "(images, labels, classes), a vitscope.data.Source, data with batches(), or a list of strings."
         )
     n = len(returned.images)
     labels = _labels(returned.labels, n, dataset)

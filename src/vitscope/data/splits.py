@@ -37,7 +37,7 @@ def choose_split(asked: str | None, available: Sequence[str], where: str) -> str
     raise DataError(f"{where} has no split {asked!r}.{suggest(wanted, available)} It has: {', '.join(available)}.")
 
 
-def seeded_split(split: str, names: Sequence[str], labels: Sequence[int]) -> tuple[str, list[int]]:
+def seeded_split(split: str, names: Sequence[str], labels: Sequence[int], what: str = "image") -> tuple[str, list[int]]:
     """('train' or 'test', its positions): 80 % and 20 % of a set without a split, in proportion to the classes.
 
     Which picture goes where depends on the pictures' names alone. It does not depend on anybody's seed: whoever
@@ -47,5 +47,5 @@ def seeded_split(split: str, names: Sequence[str], labels: Sequence[int]) -> tup
     order = proportional_order(names, labels, "split")
     held_out = max(1, round(HELD_OUT * len(order)))
     if held_out >= len(order):
-        raise DataError(f"{len(order)} image cannot be split into train and test: ask for split='all'.")
+        raise DataError(f"{len(order)} {what} cannot be split into train and test: ask for split='all'.")
     return name, order[held_out:] if name == "train" else order[:held_out]

@@ -162,7 +162,7 @@ class LinearProbes(ClassSpaceAnalysis):
         return Selection(model.layout)  # `tokens` names positions here
 
     def start_sums(self, model: Model) -> None:
-        from vitscope.data import load_data
+        from vitscope.data import load_images
 
         self.model = model
         if self.training is None:
@@ -171,7 +171,7 @@ class LinearProbes(ClassSpaceAnalysis):
                     "Probes are trained on other images than they are tested on: name them, for example "
                     "--set probes.train=path/to/ImageNetS919 --set probes.train_split=test."
                 )
-            self.training = load_data(
+            self.training = load_images(
                 self.train, self.train_split, per_class=self.train_per_class, seed=self.seed, masks=False
             )
         self.training = task_of(self.training).match(model, self.training)[0]

@@ -1,0 +1,97 @@
+"""Batches of lines and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch.utils.data import Dataset
+
+from vitscope.data.batch import Batch, Skipped
+from vitscope.data.batching import iterate, plan_batches
+from vitscope.data.images import BadFileError
+from vitscope.data.text.dataset import TextData, TextItem
+from vitscope.data.text.tokenizer import Tokenizes, most_tokens
+from vitscope.data.text.tokens import shortened, token_batch
+from vitscope.errors import DataError
+
+
+def text_batches(
+    data: TextData,
+    preprocess: Tokenizes,
+    batch_size: int,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    start: int = 0,
+    workers: int = 0,
+    context: str | None = None,
+) -> Iterator[Batch]:
+    """`TextData.batches`: see there."""
+    plans = plan_batches(len(data), batch_size, rank, world, start, workers)
+    length = most_tokens(preprocess, data.options.context)
+    around = len(preprocess.encode(""))  # what the tokenizer puts around any text
+    reader = _Reader(data, preprocess, plans, length, around)
+    return _counted(data, length, iterate(reader, workers, context, data.strict))
+
+
+def _counted(data: TextData, length: int, batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Batches as they come; texts that were cut are counted, and remarked at the end or refused."""
+    cut = 0
+    for batch in batches:
+        cut += batch.shortened
+        if cut and data.strict and data.options.context is None:
+            raise DataError(
+                f"A text of batch {batch.number} is longer than the {length:,} tokens that the model takes. Choose "
+                "unit='windows', say context=N to use N tokens of each text, or leave strict (--strict) out."
+            )
+        yield batch
+    if cut:
+        data.remark(f"{cut:,} of {len(data):,} texts have more than {length:,} tokens: only their beginning is used.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader(Dataset[Batch]):
+    """A dataset whose entries are whole batches."""
+
+    data: TextData
+    preprocess: Tokenizes
+    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its texts)
+    length: int
+    around: int
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __getitem__(self, i: int) -> Batch:
+        number, indices = self.plans[i]
+        items: list[TextItem] = []
+        skipped: list[Skipped] = []
+        for index in indices:
+            try:
+                items.append(self.data.read(index))
+            except DataError as error:
+                reason = error.reason if isinstance(error, BadFileError) else str(error)
+                skipped.append(Skipped(index, self.data.names[index], reason))
+        rows = self.preprocess.encode_all([item.text for item in items]) if items else []
+        full = [(item, row) for item, row in zip(items, rows) if len(row) > self.around]
+        skipped += [
+            Skipped(item.index, item.name, "the tokenizer finds no tokens in it")
+            for item, row in zip(items, rows)
+            if len(row) <= self.around
+        ]
+        batch = token_batch(
+            self.preprocess,
+            [self._fit(item, row) for item, row in full],
+            [item.index for item, _ in full],
+            [item.name for item, _ in full],
+            number,
+            skipped=sorted(skipped, key=lambda s: s.index),
+        )
+        batch.shortened = sum(len(row) > self.length for _, row in full)
+        return batch
+
+    def _fit(self, item: TextItem, row: list[int]) -> list[int]:
+        if len(row) <= self.length:
+            return row
+        return shortened(row, self.preprocess.encode(item.text, special=False), self.length)
