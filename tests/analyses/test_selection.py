@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from vitscope.analyses import Analysis, create_analysis, list_analyses, register_analysis
-from vitscope.analyses.selection import choose_analyses, match_classes
+from vitscope.analyses.selection import choose_analyses
 from vitscope.data.dataset import ImageData
 from vitscope.data.source import Source, as_source
 from vitscope.errors import VitscopeError
+from vitscope.tasks import Classification
 
 
 def test_the_default_set_leaves_out_what_must_be_asked_for():
@@ -81,7 +82,7 @@ def head(classes=None, num_classes=3):
 
 def test_labels_follow_the_names_of_the_classes_that_the_model_learned():
     data = data_of(["0", "1", "10", "2"], [0, 1, 2, 3, -1, 2])
-    matched, remark = match_classes(head(["0", "1", "2", "10"], 4), data)
+    matched, remark = Classification().match(head(["0", "1", "2", "10"], 4), data)
     assert matched.classes == ["0", "1", "2", "10"]
     assert matched.labels == [0, 1, 3, 2, -1, 3]
     assert [matched[i].label for i in range(6)] == matched.labels
@@ -94,23 +95,23 @@ def test_labels_follow_the_names_of_the_classes_that_the_model_learned():
 @pytest.mark.parametrize("learned", [["a", "b", "x"], ["a", "b", "b"], ["c", "b", "b"]])
 def test_classes_of_other_names_are_compared_by_number_and_that_is_remarked(learned):
     data = data_of(["a", "b", "c"], [0, 1, 2])
-    matched, remark = match_classes(head(learned), data)
+    matched, remark = Classification().match(head(learned), data)
     assert matched is data
     assert "compared by number" in remark
 
 
 def test_the_same_names_in_the_same_order_need_no_remark():
     data = data_of(["a", "b", "c"], [0, 1, 2])
-    assert match_classes(head(["a", "b", "c"]), data) == (data, None)
-    assert match_classes(head(), data) == (data, None)
+    assert Classification().match(head(["a", "b", "c"]), data) == (data, None)
+    assert Classification().match(head(), data) == (data, None)
 
 
 def test_a_thousand_classes_without_wordnet_names_are_told_in_which_order_they_are_taken():
     from vitscope.data import synsets
 
     numbers = data_of([str(i) for i in range(1, 1001)], [0])
-    _, remark = match_classes(head(num_classes=1000), numbers)
+    _, remark = Classification().match(head(num_classes=1000), numbers)
     assert "1, 2, 3, ..., 1000 are taken for the classes 0, 1, 2, ..., 999 of the head" in remark
-    assert match_classes(head(num_classes=10), numbers)[1] is None
+    assert Classification().match(head(num_classes=10), numbers)[1] is None
     imagenet = data_of(synsets.class_names(), [0], synsets.wordnet_ids())
-    assert match_classes(head(num_classes=1000), imagenet)[1] is None
+    assert Classification().match(head(num_classes=1000), imagenet)[1] is None

@@ -14,7 +14,7 @@ from vitscope import open_model
 from vitscope.data import load_data
 from vitscope.data.randomness import permutation
 from vitscope.errors import DataError, NumericalError, RunError, VitscopeError, WeightsError
-from vitscope.training import TrainOptions, loop, train
+from vitscope.training import TrainOptions, augment, loop, train
 from vitscope.training.checkpoint import LAST, load_checkpoint
 
 Tiny = Callable[..., TrainOptions]
@@ -104,13 +104,13 @@ def test_nothing_of_the_callers_randomness_or_modes_is_touched(tiny: Tiny) -> No
 def test_a_nan_loss_stops_names_the_step_and_keeps_the_last_good_checkpoint(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = loop.EpochAugmentation.__call__
+    real = augment.EpochAugmentation.__call__
     seen = iter(range(100))
 
     def poisoned(self: object, images: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         return real(self, images, indices) * (float("nan") if next(seen) == 8 else 1)
 
-    monkeypatch.setattr(loop.EpochAugmentation, "__call__", poisoned)
+    monkeypatch.setattr(augment.EpochAugmentation, "__call__", poisoned)
     with pytest.raises(NumericalError, match=r"nan at step 8 \(step 2 of 6 in epoch 2\)") as caught:
         train(tiny())
     assert "smaller lr" in str(caught.value)

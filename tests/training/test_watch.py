@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vitscope.data.randomness import permutation
 from vitscope.errors import NumericalError
 from vitscope.processes import Processes
-from vitscope.training import TrainOptions, loop, train, watch
+from vitscope.training import TrainOptions, augment, loop, train, watch
 from vitscope.training.checkpoint import LAST, load_checkpoint
 
 Tiny = Callable[..., TrainOptions]
@@ -85,13 +85,13 @@ def test_how_often_it_looks_changes_no_digit(tiny: Tiny, request: pytest.Fixture
 def test_a_bad_loss_that_is_noticed_late_is_named_by_its_step_and_nothing_is_saved(
     tiny: Tiny, costly: None, monkeypatch: pytest.MonkeyPatch, checkpoint_steps: int
 ) -> None:
-    real = loop.EpochAugmentation.__call__
+    real = augment.EpochAugmentation.__call__
     bad = permutation(96, 0, 1)[16:32]  # the second step of the second epoch of six: step 7 from the beginning
 
     def poisoned(self: object, images: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
         return real(self, images, indices) * (float("nan") if indices.tolist() == bad else 1)
 
-    monkeypatch.setattr(loop.EpochAugmentation, "__call__", poisoned)
+    monkeypatch.setattr(augment.EpochAugmentation, "__call__", poisoned)
     noticed = 8 if checkpoint_steps else 11  # before a checkpoint, or at the end of the epoch
     with pytest.raises(NumericalError, match=r"nan at step 7 \(step 1 of 6 in epoch 2\)") as caught:
         train(tiny(checkpoint_steps=checkpoint_steps))

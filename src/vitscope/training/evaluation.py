@@ -13,6 +13,7 @@ from vitscope.analyses.one_pass import evaluating
 from vitscope.errors import DataError, NumericalError
 from vitscope.processes import Processes
 from vitscope.runs import Run
+from vitscope.tasks import task_of
 from vitscope.training.feeds import Feed
 from vitscope.training.options import TrainOptions
 from vitscope.training.probes import gather
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from vitscope.models import Model
-    from vitscope.tasks import Task
 
 
 def evaluate(
     options: TrainOptions,
-    task: Task,
     model: Model,
     feed: Feed,
     accelerator: Accelerator,
@@ -36,6 +35,7 @@ def evaluate(
     skipped: list[list[Any]],
 ) -> dict[str, float]:
     """The task's figures, among them the loss in nats, in evaluation mode, without gradients; each item counts once."""
+    task = task_of(feed.data)
     sums = [0.0, 0, 0]  # loss, right answers, answers
     with evaluating(model.module), torch.no_grad():
         for batch in feed.once(options.look_size, rank=processes.rank, world=processes.world):
@@ -71,7 +71,7 @@ def evaluate_only(
     """Judge the given weights on the held-out data; nothing is trained and no weights are written."""
     skipped: list[list[Any]] = []
     task, feed = data.task, Feed(data.test, model.preprocess, options.workers)
-    figures = evaluate(options, task, model, feed, accelerator, processes, skipped)
+    figures = evaluate(options, model, feed, accelerator, processes, skipped)
     skipped = [entry for part in gather(processes, skipped) for entry in part]
     n = len(data.test) - len(skipped)
 

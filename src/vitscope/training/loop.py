@@ -206,8 +206,7 @@ class Training:
         self.tracking.log(row, epoch + 1)
 
     def _judge(self, model: Model) -> dict[str, float]:
-        skipped = self.progress.skipped
-        return evaluate(self.options, self.task, model, self.held_out, self.accelerator, self.processes, skipped)
+        return evaluate(self.options, model, self.held_out, self.accelerator, self.processes, self.progress.skipped)
 
     def _saves_after(self, at: int) -> bool:
         every = self.options.checkpoint_steps
