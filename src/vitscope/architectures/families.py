@@ -17,7 +17,6 @@ from vitscope.architectures.rows import BlockRow as BlockRow
 from vitscope.architectures.rows import Family as Family
 from vitscope.errors import UnsupportedModelError
 
-
 PRE_NORM = BlockRow(mid="norm2")
 POST_NORM = BlockRow(mid="mlp")
 SUM_NORM = BlockRow(mid="mlp", summed="norm1")
@@ -130,6 +129,11 @@ def family_of(module: nn.Module) -> Family:
     raise _refuse(module, "Model", [m.rsplit(".", 1)[1] for m in MODELS])
 
 
+def is_text_module(module: nn.Module) -> bool:
+    """Is it a text model by its row, refused or not?"""
+    return any(name in text_rows.MODELS or text_rows.why_refused(name) for name in _names(module))
+
+
 def blocks_of(module: nn.Module) -> list[nn.Module]:
     """The transformer blocks of a model, in their order."""
     return list(module.get_submodule(family_of(module).blocks).children())
@@ -177,7 +181,7 @@ def absent_points(module: nn.Module) -> dict[str, str]:
             )
     if final_norm(module) is None:
         absent["ln_final.hook_normalized"] = (
-            f"{type(module).__name__} has no norm behind its last block: hook_resid_post of the last block is its output"
+            f"{type(module).__name__} has no norm behind its last block: hook_resid_post of that block is its output"
         )
     return absent
 

@@ -129,7 +129,9 @@ def _models(title: str, package: str, base: str, with_head: str, under: str, row
     """The rows of a bare model and of the same with its head, where it lies `under` a name."""
     row = replace(row, title=title, layout=_layout, headless=NO_HEAD, text=True)
     bare = replace(row, head="", transform=None, answer=lambda output: output.last_hidden_state)
-    places = {part: f"{under}.{getattr(row, part)}" for part in ("embedding", "blocks", "norm") if getattr(row, part)}
+    places: dict[str, Any] = {
+        part: f"{under}.{getattr(row, part)}" for part in ("embedding", "blocks", "norm") if getattr(row, part)
+    }
     whole = replace(row, **places, answer=lambda output: output.logits)
     return {_class(package, base): bare, _class(package, with_head): whole}
 

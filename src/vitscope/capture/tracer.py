@@ -195,8 +195,9 @@ class Tracer:
         if self.suspended:
             return value
         if value.ndim == 2 and self._rows is not None:  # (B * N, C)
-            new = self._visit(name, rows := value.unflatten(0, self._rows))
-            return value if new is rows else new.flatten(0, 1)
+            rows = value.unflatten(0, self._rows)
+            seen = self._visit(name, rows)
+            return value if seen is rows else seen.flatten(0, 1)
         self._met.add(name)
         for edit in self.edits.get(name, ()):
             new = edit(value, Point(name))
