@@ -57,7 +57,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def build(name: str) -> Any:
-    """A module in evaluation mode; a jitter on all weights, because biases and gains that start at 0 or 1 hide errors."""
+    """A module in evaluation mode, with a jitter on all weights: biases and gains that start at 0 or 1 hide errors."""
     config_class, model_class, sizes = FAMILIES[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -60,9 +60,9 @@ def test_groups_are_first_separator_and_text_and_padding_is_in_none():
 
 
 def test_a_text_has_no_image_tokens():
-    with pytest.raises(UnsupportedModelError, match="layout.groups"):
+    with pytest.raises(UnsupportedModelError, match=r"layout\.groups"):
         layout().image  # noqa: B018
-    with pytest.raises(UnsupportedModelError, match="layout.groups"):
+    with pytest.raises(UnsupportedModelError, match=r"layout\.groups"):
         layout().spans  # noqa: B018
     with pytest.raises(UnsuitableDataError, match="input_ids"):
         layout().groups(SimpleNamespace(inputs=torch.zeros(1, 3, 8, 8), valid=None))

@@ -40,6 +40,22 @@ def case(request, model):
     return model, inputs, plain, logits, cache
 
 
+class Calls(torch.overrides.TorchFunctionMode):
+    """The calls of fused attention that are really made: shapes of q, k, v, and what else is said."""
+
+    def __init__(self):
+        self.made = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            call = dict(zip(("query", "key", "value"), args), **kwargs)
+            shapes = [tuple(call.pop(name).shape) for name in ("query", "key", "value")]
+            mask = call.pop("attn_mask")
+            self.made.append((shapes, {**call, "mask": None if mask is None else mask.dtype}))
+        return func(*args, **kwargs)
+
+
 def valid(x, inputs):
     """The rows of real tokens: (B, ..., N, D) with tokens last but one -> (rows, ...)."""
     return x.movedim(-2, 1)[inputs["attention_mask"].bool()]
@@ -48,6 +64,18 @@ def valid(x, inputs):
 def test_logits_under_capture_are_bit_identical(case):
     _, _, plain, logits, _ = case
     assert torch.equal(plain, logits)
+
+
+@torch.no_grad()
+def test_capture_makes_the_same_fused_calls_as_the_model(case):
+    """Grouped keys stay grouped, a causal call stays causal, a mask stays the model's own."""
+    model, inputs, *_ = case
+    with Calls() as own:
+        model.module(**inputs, use_cache=False)
+    with Calls() as captured:
+        model.run_with_cache(inputs)
+    assert len(own.made) == 2
+    assert captured.made == own.made
 
 
 def test_all_points_are_there_in_their_shapes(case):
@@ -213,18 +241,9 @@ def test_one_token_with_a_mask_whose_heads_stand_in_the_place_of_tokens():
     """transformers packs the heads of such a query by their keys; the points are in their usual shapes."""
     model = open_model(build("llama"))
     inputs = {"input_ids": torch.tensor([[7], [9]]), "attention_mask": torch.ones(2, 1, 1, 1, dtype=torch.bool)}
-    packed = []
-    real = F.scaled_dot_product_attention
-
-    class Watch(torch.overrides.TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            if func is real:
-                packed.append(args[0].shape)
-            return func(*args, **(kwargs or {}))
-
-    with Watch():
+    with Calls() as calls:
         plain = model(inputs)
-    assert set(packed) == {(2, 2, 2, 8)}
+    assert {shapes[0] for shapes, _ in calls.made} == {(2, 2, 2, 8)}
     logits, cache = model.run_with_cache(inputs)
     assert torch.equal(logits, plain)
     for kind in "qkvz":

@@ -216,7 +216,7 @@ def test_a_module_opens_with_a_tokenizer_or_without():
     module = build("llama")
     bare = open_model(module)
     assert bare(torch.tensor([[5, 6]])).shape == (1, 2, 60)
-    with pytest.raises(DataError, match="tokenizer=..."):
+    with pytest.raises(DataError, match="give one with the module"):
         bare("w1")
     with pytest.raises(DataError, match="without a tokenizer"):
         bare.tokens("w1")

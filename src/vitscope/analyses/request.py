@@ -30,7 +30,9 @@ MODEL = {
     "run?": str, "run_path?": str, "attention?": ([{"name": str}], str, None),
 }  # fmt: skip
 PREPROCESS = dict.fromkeys(
-    ("input_size?", "mean?", "std?", "interpolation?", "crop_pct?", "crop_mode?", "source?"), Any
+    ("input_size?", "mean?", "std?", "interpolation?", "crop_pct?", "crop_mode?", "source?")
+    + ("tokenizer?", "vocabulary?", "length?"),
+    Any,
 )
 ANALYZED = {
     "label?": str, "model": MODEL, "weights_digest?": str, "edits?": {}, "preprocess?": PREPROCESS, "data": IMAGES,
@@ -294,7 +296,7 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
         "models": [model.get("run_path") or model["name"]],
         "weights": [weights] if weights else [],
         "use_ema": "ema" in model.get("entry", "ema"),  # a file without averaged weights has one answer
-        "model_options": {} if "run_path" in model else model.get("options", {}),
+        "model_options": {} if "run" in model else model.get("options", {}),
         "attention": None if "run_path" in model else _attention_text(model.get("attention", [])),
         "preprocess": words_of(str((config.get("preprocess") or {}).get("source", ""))),
         "data": place_of(data["source"], directory),
