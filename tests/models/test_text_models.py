@@ -65,7 +65,7 @@ def test_a_folder_opens_and_a_run_can_find_it_again(model, stories):
     )
     assert model.source["weights"] == "model.safetensors"
     assert len(model.source["sha256"]) == 64
-    assert model.source["run_path"] == str(stories.absolute())
+    assert model.source["folder"] == str(stories.absolute())
     assert not model.module.training
     assert model.notes == []
     check_model_name(str(stories))

@@ -62,7 +62,7 @@ def open_text(name: str, weights: str | Path | None, seed: int, options: Mapping
             folder, trust_remote_code=False, local_files_only=True, **how
         )
     if not is_hub_name(name):
-        source["run_path"] = str(place.absolute())
+        source["folder"] = str(place.absolute())
     return text_model(module, str(source["name"]), tokenizer, source, notes, options.get("length"))
 
 
