@@ -15,7 +15,8 @@ from vitscope.runs.config import difference
 from vitscope.runs.run import Run
 from vitscope.runs.shape import check_saved
 
-_PLACES = ("path", "run_path", "source", "root", "list_file")  # where things lie now may differ; what they are may not
+# where things lie now may differ; what they are may not
+_PLACES = ("path", "run_path", "folder", "source", "root", "list_file")
 
 
 def rerun(

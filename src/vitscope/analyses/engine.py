@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 logger = logging.getLogger("vitscope")
-PLACES = ("model.path", "model.run_path")  # a resumed run may find the same weights (by their hash) elsewhere
+# a resumed run may find the same weights (by their hash) elsewhere
+PLACES = ("model.path", "model.run_path", "model.folder")
 
 
 def analyze(

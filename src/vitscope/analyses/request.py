@@ -27,11 +27,15 @@ IMAGES = {
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
-    "run?": str, "run_path?": str, "attention?": ([{"name": str}], str, None),
+    "run?": str, "run_path?": str, "folder?": str, "attention?": ([{"name": str}], str, None),
 }  # fmt: skip
 PREPROCESS = dict.fromkeys(
-    ("input_size?", "mean?", "std?", "interpolation?", "crop_pct?", "crop_mode?", "source?"), Any
-)
+    (
+        "input_size?", "mean?", "std?", "interpolation?", "crop_pct?", "crop_mode?", "source?",  # of pictures
+        "tokenizer?", "vocabulary?", "length?",  # of texts
+    ),
+    Any,
+)  # fmt: skip
 ANALYZED = {
     "label?": str, "model": MODEL, "weights_digest?": str, "edits?": {}, "preprocess?": PREPROCESS, "data": IMAGES,
     "task?": {}, "analyses": {str: ({}, None)}, "batch_size": int, "seed": int, "gallery": int, "control?": str,
@@ -292,7 +296,7 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
     model, data = config["model"], config["data"]
     weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
     return {
-        "models": [model.get("run_path") or model["name"]],
+        "models": [model.get("run_path") or model.get("folder") or model["name"]],
         "weights": [weights] if weights else [],
         "use_ema": "ema" in model.get("entry", "ema"),  # a file without averaged weights has one answer
         "model_options": {} if "run_path" in model else model.get("options", {}),

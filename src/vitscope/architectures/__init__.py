@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
-    from vitscope.architectures.families import BlockRow as BlockRow
-    from vitscope.architectures.families import Family as Family
     from vitscope.architectures.families import register_family as register_family
     from vitscope.architectures.layout import Layout as Layout
+    from vitscope.architectures.rows import BlockRow as BlockRow
+    from vitscope.architectures.rows import Family as Family
+    from vitscope.architectures.text_layout import TextLayout as TextLayout
 
 __getattr__, __dir__, __all__ = lazy(
-    __name__, {"BlockRow": "families", "Family": "families", "Layout": "layout", "register_family": "families"}
+    __name__,
+    {
+        "BlockRow": "rows",
+        "Family": "rows",
+        "Layout": "layout",
+        "TextLayout": "text_layout",
+        "register_family": "families",
+    },
 )

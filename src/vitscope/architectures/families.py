@@ -8,26 +8,14 @@ norm in `summed`. A block that does not work like this is refused here, with its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from torch import Tensor, nn
+from torch import nn
 
+from vitscope.architectures import text_rows
+from vitscope.architectures.rows import BlockRow as BlockRow
+from vitscope.architectures.rows import Family as Family
 from vitscope.errors import UnsupportedModelError
-
-
-@dataclass(frozen=True)
-class BlockRow:
-    """Where the points of a block are: names of its child modules."""
-
-    mid: str  # its input is hook_resid_mid: norm2 in pre-norm blocks, mlp in post-norm blocks
-    summed: str = ""  # its output is hook_resid_mid, where the sum of stream and branch is normalised
-    attn: str = "attn"
-    mlp: str = "mlp"
-    attn_added: str = "drop_path1"  # its output is hook_attn_out
-    mlp_added: str = "drop_path2"  # its output is hook_mlp_out
-
 
 PRE_NORM = BlockRow(mid="norm2")
 POST_NORM = BlockRow(mid="mlp")
@@ -42,6 +30,7 @@ BLOCKS: dict[str, BlockRow] = {
     "timm.models.eva.EvaBlock": PRE_NORM,
     "timm.models.eva.EvaBlockPostNorm": POST_NORM,
     "vitscope.models.small.PostNormBlock": SUM_NORM,
+    **text_rows.BLOCKS,
 }
 
 # (module whose input is mlp.hook_pre, module whose input is mlp.hook_post). In gated MLPs `pre` is the gate.
@@ -50,20 +39,8 @@ MLPS: dict[str, tuple[str, str]] = {
     "timm.layers.mlp.GluMlp": ("act", "fc2"),
     "timm.layers.mlp.SwiGLU": ("act", "fc2"),
     "timm.models.vitamin.GeGluMlp": ("act", "w2"),
+    **text_rows.MLPS,
 }
-
-
-@dataclass(frozen=True)
-class Family:
-    """What a kind of model is called, and where its parts are: dotted names of its modules."""
-
-    title: str
-    embedding: str = "patch_embed"  # its output is hook_embed
-    blocks: str = "blocks"
-    norm: str = "norm"  # its output is ln_final.hook_normalized
-    head: str = "head"  # a linear layer: tokens, through the norm, -> classes
-    layout: Callable[[Any], Any] | None = None  # module -> Layout; None: that of a picture's patches
-    answer: Callable[[Any], Tensor] = lambda output: output  # what a call of the model returns -> its logits
 
 
 MODELS: dict[str, Family] = {
@@ -72,6 +49,7 @@ MODELS: dict[str, Family] = {
     "timm.models.eva.Eva": Family("EVA / RoPE / DINOv3"),
     "timm.models.beit.Beit": Family("BEiT"),
     "timm.models.vision_transformer_relpos.VisionTransformerRelPos": Family("ViT with relative positions"),
+    **text_rows.MODELS,
 }
 
 REFUSED: dict[str, str] = {
@@ -115,10 +93,15 @@ def _names_of(cls: type) -> list[str]:
     return [f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__]
 
 
-def _refuse(module: nn.Module, what: str, known: dict[str, str]) -> UnsupportedModelError:
-    for name in _names(module):
-        if name in REFUSED:
-            return UnsupportedModelError(f"{what} {type(module).__name__} is not supported: {REFUSED[name]}.")
+def _why_refused(name: str) -> str | None:
+    """The reason by the class itself, or by the kind of text model that it belongs to."""
+    return REFUSED.get(name) or text_rows.why_refused(name)
+
+
+def _refuse(module: nn.Module, what: str, known: Iterable[str]) -> UnsupportedModelError:
+    for reason in map(_why_refused, _names(module)):
+        if reason:
+            return UnsupportedModelError(f"{what} {type(module).__name__} is not supported: {reason}.")
     return UnsupportedModelError(
         f"{what} {type(module).__name__} is not supported: vitscope knows {', '.join(known)}. "
         "`vitscope models` lists the names that open; docs/models.md says how to add a family."
@@ -140,11 +123,16 @@ def register_family(
 def family_of(module: nn.Module) -> Family:
     """The row of a model, or UnsupportedModelError with the reason."""
     for name in _names(module):
-        if name in REFUSED:
+        if _why_refused(name):
             break
         if name in MODELS:
             return MODELS[name]
-    raise _refuse(module, "Model", {m.rsplit(".", 1)[1]: "" for m in MODELS})
+    raise _refuse(module, "Model", [m.rsplit(".", 1)[1] for m in MODELS])
+
+
+def is_text_module(module: nn.Module) -> bool:
+    """Is it a text model by its row, refused or not?"""
+    return any(name in text_rows.MODELS or text_rows.why_refused(name) for name in _names(module))
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
@@ -152,9 +140,19 @@ def blocks_of(module: nn.Module) -> list[nn.Module]:
     return list(module.get_submodule(family_of(module).blocks).children())
 
 
+def final_norm(module: nn.Module) -> nn.Module | None:
+    """The module whose output is ln_final.hook_normalized; None where a model has none, such as BERT."""
+    name = family_of(module).norm
+    try:
+        return module.get_submodule(name) if name else None
+    except AttributeError:  # OPT-350m has None in its place
+        return None
+
+
 def final_norms(module: nn.Module) -> list[nn.Module]:
     """What a token passes on its way to the head. Distilled DeiTs have an `fc_norm` too, and do not use it."""
-    norms = [module.get_submodule(family_of(module).norm)]
+    norm = final_norm(module)
+    norms = [] if norm is None else [norm]
     pooled = getattr(module, "fc_norm", None)
     return norms if pooled is None or getattr(module, "head_dist", None) is not None else [*norms, pooled]
 
@@ -165,9 +163,35 @@ def heads_of(module: nn.Module) -> list[nn.Module]:
     return [head for head in (module.get_submodule(name) if name else None, second) if head is not None]
 
 
+def classes_of(module: nn.Module) -> int:
+    """How many classes, or words, a model's head knows; 0 without a head."""
+    stated = getattr(module, "num_classes", None)
+    if stated is None:
+        stated = next((getattr(head, "out_features", 0) for head in heads_of(module)), 0)
+    return int(stated)
+
+
+def absent_points(module: nn.Module) -> dict[str, str]:
+    """Points that a model does not have, each with the reason."""
+    absent = {}
+    for i, block in enumerate(blocks_of(module)):
+        if block_row(block).parallel:
+            absent[f"blocks.{i}.hook_resid_mid"] = (
+                f"{type(block).__name__} runs attention and MLP side by side on the same residual, so there is none "
+                "between the two: hook_resid_pre is what both of them read"
+            )
+    if final_norm(module) is None:
+        absent["ln_final.hook_normalized"] = (
+            f"{type(module).__name__} has no norm behind its last block: hook_resid_post of that block is its output"
+        )
+    return absent
+
+
 def check_model(module: nn.Module) -> str:
     """The family's readable name, or UnsupportedModelError with the reason."""
     family = family_of(module)
+    if family.text:
+        text_rows.check_configuration(getattr(module, "config", None))
     for block in blocks_of(module):
         block_row(block)
     return family.title
@@ -176,15 +200,17 @@ def check_model(module: nn.Module) -> str:
 def block_row(block: nn.Module) -> BlockRow:
     """The row that says where the points of this block are."""
     for name in _names(block):
-        if name in REFUSED:
+        if _why_refused(name):
             break
         if name in BLOCKS:
             row = BLOCKS[name]
+            if row.otherwise is not None and not getattr(block, row.flag):
+                row = row.otherwise
             attention = block.get_submodule(row.attn)
             if any(n in REFUSED for n in _names(attention)):
-                raise _refuse(attention, "Attention", {})
+                raise _refuse(attention, "Attention", ())
             return row
-    raise _refuse(block, "Block", {b.rsplit(".", 1)[1]: "" for b in BLOCKS})
+    raise _refuse(block, "Block", [b.rsplit(".", 1)[1] for b in BLOCKS])
 
 
 def mlp_row(mlp: nn.Module) -> tuple[str, str] | None:

@@ -37,11 +37,16 @@ class Layout:
     head_dim: int
     width: int  # of the residual stream
     sequence: bool = False  # not a picture: there are no masks, maps or patches
+    scales: tuple[float, ...] = ()  # per block: what q k^T is multiplied with; empty: 1 / sqrt(head_dim) everywhere
 
     @classmethod
     def of_sequence(cls, length: int, *, blocks: int, heads: int, head_dim: int, width: int, prefix: int = 0) -> Layout:
         """`prefix` class tokens, then `length` tokens."""
         return cls(prefix, 0, (1, length), (1, 1), blocks, heads, head_dim, width, sequence=True)
+
+    def scale(self, block: int) -> float:
+        """What the scores q k^T of a block are multiplied with, in its call of attention."""
+        return self.scales[block] if self.scales else self.head_dim**-0.5
 
     @property
     def distillation(self) -> bool:

@@ -2,12 +2,12 @@
 
 | point | shape | what |
 |---|---|---|
-| `hook_embed` | (B, T, C) | patch embedding, before positions and prefix tokens |
+| `hook_embed` | (B, T, C) | embedding of patches or words, before positions and prefix tokens |
 | `blocks.i.hook_resid_pre` / `mid` / `post` | (B, N, C) | residual before the block, between its branches, after it |
 | `blocks.i.hook_attn_out`, `hook_mlp_out` | (B, N, C) | what is *added*: after LayerScale, gamma, post-norm |
 | `blocks.i.attn.hook_q`, `hook_k`, `hook_v` | (B, H, N, D) | effective: after q/k-norm *and after RoPE* |
 | `blocks.i.attn.hook_bias` | broadcasts to (B, H, N, N) | additive attention bias; absent where a model has none |
-| `blocks.i.attn.hook_attn_scores` | (B, H, N, N) | q k^T / sqrt(D) + bias, recomputed when asked for |
+| `blocks.i.attn.hook_attn_scores` | (B, H, N, N) | q k^T scale + bias, recomputed when asked for |
 | `blocks.i.attn.hook_pattern` | (B, H, N, N) | softmax of the scores, recomputed when asked for |
 | `blocks.i.attn.hook_z` | (B, H, N, D) | pattern @ v, before the output projection |
 | `blocks.i.attn.hook_out`, `mlp.hook_out` | (B, N, C) | bare output of the sub-layer |
@@ -15,17 +15,23 @@
 | `blocks.i.mlp.hook_post` | (B, N, M) | what the last linear layer of the MLP multiplies |
 | `ln_final.hook_normalized` | (B, N, C) | output of the final norm |
 
-B images, N tokens, T image tokens, C width, H heads, D head size, M MLP width. Heads come before tokens, as
+B images or texts, N tokens, T image tokens, C width, H heads, D head size, M MLP width. Heads come before tokens, as
 `scaled_dot_product_attention` takes them (TransformerLens puts tokens first).
 
-mid = pre + attn_out and post = mid + mlp_out, but in blocks that normalise the sum (`small`), where
-mid = norm1(pre + attn_out) and post = norm2(mid + mlp_out).
+mid = pre + attn_out and post = mid + mlp_out, but in blocks that normalise the sum (`small`, BERT), where
+mid = norm1(pre + attn_out) and post = norm2(mid + mlp_out), and in parallel ones (Pythia), where there is no mid and
+post = pre + attn_out + mlp_out. A point that a model does not have is left out of globs; asking for it says why.
+
+The scale is 1 / sqrt(D) unless a model's call of attention says another one. Keys and values that several heads share
+are shown to each of these heads as its own, and edited so. Masks are part of the bias: causal, sliding and padding.
+Tokens that are padding have values, too, and nobody should read them: a padding token that may see nothing at all has
+a pattern of zeros.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -93,13 +99,20 @@ def is_attention_point(name: str) -> bool:
     return name.endswith(ATTENTION_POINTS)
 
 
-def resolve(names: str | Iterable[str], blocks: int) -> list[str]:
-    """Names and globs -> point names in forward order. A name that matches nothing is an error."""
-    return list(_resolve((names,) if isinstance(names, str) else tuple(names), blocks))
+def resolve(names: str | Iterable[str], blocks: int, absent: Mapping[str, str] | None = None) -> list[str]:
+    """Names and globs -> point names in forward order. A name that matches nothing is an error.
+
+    absent: points that the model does not have, each with the reason.
+    """
+    found = _resolve((names,) if isinstance(names, str) else tuple(names), blocks, frozenset(absent or ()))
+    if isinstance(found, str):
+        raise VitscopeError(f"There is no {found}: {(absent or {})[found]}.")
+    return list(found)
 
 
 @lru_cache(256)
-def _resolve(names: tuple[str, ...], blocks: int) -> tuple[str, ...]:
+def _resolve(names: tuple[str, ...], blocks: int, absent: frozenset[str]) -> tuple[str, ...] | str:
+    """The points, or an absent one that is all that some name stands for."""
     known = all_points(blocks)
     wanted: set[str] = set()
     for pattern in names:
@@ -109,5 +122,7 @@ def _resolve(names: tuple[str, ...], blocks: int) -> tuple[str, ...]:
             if index is not None and index >= blocks:
                 raise VitscopeError(f"No point {pattern!r}: the model has {blocks} blocks, 0 to {blocks - 1}.")
             raise VitscopeError(f"No point matches {pattern!r}.{suggest(pattern, known)} docs/capture.md lists them.")
+        if absent.issuperset(found):
+            return found[0]
         wanted.update(found)
-    return tuple(p for p in known if p in wanted)
+    return tuple(p for p in known if p in wanted and p not in absent)

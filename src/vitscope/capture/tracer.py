@@ -1,10 +1,10 @@
-"""Reading and changing named points during a forward pass of an untouched timm model.
+"""Reading and changing named points during a forward pass of an untouched model of timm or transformers.
 
-Two mechanisms, chosen because they work in every timm ViT with fused attention on:
+Two mechanisms, chosen because they work in every such model with fused attention on:
 
-* Forward hooks on the modules that `models.families` names give the residual stream and the branch outputs.
+* Forward hooks on the modules that `architectures.families` names give the residual stream and the branch outputs.
 * A `TorchFunctionMode` sees each call of `scaled_dot_product_attention` while an attention module runs. There, and
-  only there, every timm ViT has the *effective* q, k, v (after q/k-norm and RoPE) and the additive bias at hand. An
+  only there, every model has the *effective* q, k, v (after q/k-norm and RoPE) and the additive bias at hand. An
   attention that is no softmax calls `weighted_attention` instead.
 
 A Tracer is a context manager. It removes exactly the hooks it registered, also when an exception flies through. A point
@@ -23,10 +23,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from vitscope.architectures.families import block_row, blocks_of, family_of, mlp_row
+from vitscope.architectures.families import block_row, blocks_of, family_of, final_norm, mlp_row
 from vitscope.capture.cache import Cache
+from vitscope.capture.grouped import is_grouped, per_head
 from vitscope.capture.points import FIRST_POINT, LAST_POINT, Point, block_of, is_attention_point
-from vitscope.capture.weighted import additive_bias, attention_scores, weighted_attention, weighted_sum
+from vitscope.capture.weighted import (
+    additive_bias,
+    attention_scores,
+    softmax_weights,
+    weighted_attention,
+    weighted_sum,
+)
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 Edit = Callable[[Tensor, Point], "Tensor | None"]
@@ -58,6 +65,7 @@ class Tracer:
         self._attention: int | None = None  # block whose attention module is running
         self._calls = self._announced = 0  # of attention: made so far, and in one forward pass
         self._branch: tuple[int, Tensor] | None = None  # (block, attention branch) about to be added
+        self._rows: tuple[int, int] | None = None  # (B, N) of a block that puts the tokens of all texts into one list
         self._interceptor = _Interceptor(self)
         self._intercepting = False
         self._stack = ExitStack()
@@ -86,8 +94,8 @@ class Tracer:
             self._output(stack, self.module.get_submodule(family.embedding), FIRST_POINT, hand_over=-1)
         for i, block in enumerate(self.blocks):
             self._register_block(stack, i, block)
-        if self._concerns(LAST_POINT):
-            self._output(stack, self.module.get_submodule(family.norm), LAST_POINT, hand_over=len(self.blocks))
+        if self._concerns(LAST_POINT) and (norm := final_norm(self.module)) is not None:
+            self._output(stack, norm, LAST_POINT, hand_over=len(self.blocks))
 
     def _register_block(self, stack: ExitStack, i: int, block: nn.Module) -> None:
         if not any(block_of(name) == i for name in {*self.wanted, *self.edits}):
@@ -95,7 +103,7 @@ class Tracer:
         row, prefix = block_row(block), f"blocks.{i}."
         attention, mlp = block.get_submodule(row.attn), block.get_submodule(row.mlp)
         attended = any(block_of(n) == i and is_attention_point(n) for n in {*self.wanted, *self.edits})
-        added = not row.summed and prefix + "hook_resid_mid" in self.edits
+        added = bool(row.mid) and not row.summed and prefix + "hook_resid_mid" in self.edits
         if attended or added:
             looked_at = block if added else attention  # each torch call inside costs a little
             stack.callback(looked_at.register_forward_pre_hook(lambda *_: self._intercept(True)).remove)
@@ -105,8 +113,10 @@ class Tracer:
             stack.callback(attention.register_forward_pre_hook(lambda m, a: self._enter(i, m)).remove)
             leave = attention.register_forward_hook(lambda m, a, out: self._leave(i, m, out), always_call=True)
             stack.callback(leave.remove)
+        if row.flat:
+            stack.callback(block.register_forward_pre_hook(self._note_rows, with_kwargs=True).remove)
         self._input(stack, block, prefix + "hook_resid_pre")
-        self._output(stack, attention, prefix + "attn.hook_out")
+        self._output(stack, block.get_submodule(row.attn_out or row.attn), prefix + "attn.hook_out")
         self._output(stack, block.get_submodule(row.attn_added), prefix + "hook_attn_out")
         if row.summed:
             self._output(stack, block.get_submodule(row.summed), prefix + "hook_resid_mid")
@@ -114,7 +124,7 @@ class Tracer:
             # The sum feeds both the MLP and the skip connection, so the addition itself is intercepted.
             watch = block.get_submodule(row.attn_added).register_forward_hook(lambda m, a, out: self._watch(i, out))
             stack.callback(watch.remove)
-        else:
+        elif row.mid:
             self._input(stack, block.get_submodule(row.mid), prefix + "hook_resid_mid")
         inner = mlp_row(mlp)
         for kind, child in zip(("mlp.hook_pre", "mlp.hook_post"), inner or (None, None)):
@@ -122,32 +132,38 @@ class Tracer:
                 self._input(stack, mlp.get_submodule(child), prefix + kind)
             elif self._concerns(prefix + kind):
                 raise VitscopeError(f"{prefix}{kind} is not known for {type(mlp).__name__}: see docs/models.md.")
-        self._output(stack, mlp, prefix + "mlp.hook_out")
+        self._output(stack, block.get_submodule(row.mlp_out or row.mlp), prefix + "mlp.hook_out")
         self._output(stack, block.get_submodule(row.mlp_added), prefix + "hook_mlp_out")
         self._output(stack, block, prefix + "hook_resid_post", hand_over=i)
 
     def _input(self, stack: ExitStack, module: nn.Module, name: str) -> None:
         if self._concerns(name):
 
-            def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-                new = self._visit(name, args[0])
-                return None if new is args[0] else (new, *args[1:])
+            def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+                old = args[0] if args else kwargs["hidden_states"]
+                new = self._visit(name, old)
+                if new is old:
+                    return None
+                return ((new, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": new})
 
-            stack.callback(module.register_forward_pre_hook(hook).remove)
+            stack.callback(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
     def _output(self, stack: ExitStack, module: nn.Module, name: str, hand_over: int | None = None) -> None:
         """Visit the output of a module; `hand_over` gives the block's points to the sink afterwards."""
         if hand_over is None and not self._concerns(name):
             return
 
-        def hook(_: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor | None:
-            new = self._visit(name, output) if self._concerns(name) else output
+        def hook(_: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+            old = _first(output)
+            new = self._visit(name, old) if self._concerns(name) else old
             if hand_over is not None and not self.suspended:
                 self._check_met(hand_over)
                 points, self._points = self._points, self._no_points()
                 if self.sink is not None and points:
                     self.sink(hand_over, points)
-            return None if new is output else new
+            if new is old:
+                return None
+            return (new, *output[1:]) if isinstance(output, tuple) else new
 
         stack.callback(module.register_forward_hook(hook).remove)
 
@@ -169,10 +185,19 @@ class Tracer:
     def _concerns_every_step(self, name: str) -> bool:
         return name in self.edits and name.endswith(("hook_attn_scores", "hook_pattern", "hook_bias"))
 
+    def _note_rows(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self.suspended:
+            batch, tokens, _ = (args[0] if args else kwargs["hidden_states"]).shape
+            self._rows = batch, tokens
+
     def _visit(self, name: str, value: Tensor) -> Tensor:
         """Apply the edits of a point, note its value if it is wanted, and return it."""
         if self.suspended:
             return value
+        if value.ndim == 2 and self._rows is not None:  # (B * N, C)
+            rows = value.unflatten(0, self._rows)
+            seen = self._visit(name, rows)
+            return value if seen is rows else seen.flatten(0, 1)
         self._met.add(name)
         for edit in self.edits.get(name, ()):
             new = edit(value, Point(name))
@@ -213,6 +238,11 @@ class Tracer:
         prefix = f"blocks.{self._attention}.attn."
         concerns = self._concerns if self._calls == self._announced else self._concerns_every_step
         call = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args), **kwargs)
+        grouped = is_grouped(call) and any(
+            concerns(prefix + hook) for hook in ("hook_q", "hook_k", "hook_v", "hook_pattern", "hook_attn_scores")
+        )
+        own = call  # as the model makes it
+        call = per_head(call) if grouped else call
         q, k, v = (
             self._visit(prefix + hook, call[arg]) if concerns(prefix + hook) else call[arg]
             for hook, arg in (("hook_q", "query"), ("hook_k", "key"), ("hook_v", "value"))
@@ -225,29 +255,35 @@ class Tracer:
             if bias is None and bias_name in self.edits:  # an edit must act, also where a model adds nothing
                 bias = q.new_zeros(*q.shape[:-1], k.shape[-2])
             if bias is not None and concerns(bias_name):
-                bias = call["attn_mask"] = self._visit(bias_name, bias)
-                call["is_causal"] = False
+                bias = self._visit(bias_name, bias)
+            if bias_name in self.edits:
+                call |= {"attn_mask": bias, "is_causal": False}
         weights = None
         if written_out or concerns(pattern_name) or concerns(scores_name):
             scores = attention_scores(q, k, bias, call.get("scale"), call.get("scores"))  # (B, H, N, N)
             if concerns(scores_name):
                 scores = self._visit(scores_name, scores)
             if written_out or concerns(pattern_name):
-                weights = call["weigh"](scores) if func is weighted_attention else scores.softmax(-1)
+                weights = call["weigh"](scores) if func is weighted_attention else softmax_weights(scores, bias)
                 if concerns(pattern_name):
                     weights = self._visit(pattern_name, weights)
         call |= {"query": q, "key": k, "value": v}
         if written_out and weights is not None:
             z = weighted_sum(weights, v, call.get("dropout_p", 0.0))  # (B, H, N, D)
         else:
-            z = func(**call)
-        return self._visit(prefix + "hook_z", z) if concerns(prefix + "hook_z") else z
+            edited = any(prefix + hook in self.edits for hook in ("hook_q", "hook_k", "hook_v", "hook_bias"))
+            z = func(**(own if grouped and not edited else call))
+        if not concerns(prefix + "hook_z"):
+            return z
+        if is_grouped(own):
+            z = z.reshape(len(z), -1, own["key"].shape[-2], z.shape[-1])  # (B, H, N, D), as transformers itself does
+        return self._visit(prefix + "hook_z", z)
 
     # --- the addition that makes resid_mid ------------------------------------------------------------------------
 
-    def _watch(self, block: int, branch: Tensor) -> None:
+    def _watch(self, block: int, branch: Any) -> None:
         if not self.suspended:
-            self._branch = (block, branch)
+            self._branch = (block, _first(branch))
 
     def added(self, total: Tensor) -> Tensor:
         assert self._branch is not None
@@ -267,6 +303,11 @@ class Tracer:
                 f"{name} was not met: {type(owner).__name__} does not run its parts in the way that "
                 "vitscope.architectures.families describes, so this point can be neither read nor changed."
             )
+
+
+def _first(output: Any) -> Any:
+    """What a module gives on: its output, or the first of several."""
+    return output[0] if isinstance(output, tuple) else output
 
 
 def _no_call(block: int, attention: nn.Module, made: int, announced: int) -> str:

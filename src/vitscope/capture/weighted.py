@@ -62,6 +62,18 @@ def attention_scores(
     return found if bias is None else found + bias
 
 
+def softmax_weights(scores: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(scores), with zeros, as the fused call has them, for a query to which the bias shows no key at all.
+
+    Such a query is padding. NaN in its place would spread: 0 * NaN is NaN.
+    """
+    weights = scores.softmax(-1)
+    if bias is None:
+        return weights
+    blind = bias.isneginf().all(-1, keepdim=True)
+    return weights.masked_fill(blind, 0.0) if bool(blind.any()) else weights
+
+
 def weighted_sum(pattern: Tensor, v: Tensor, dropout_p: float = 0.0) -> Tensor:
     """What attention makes of a pattern (B, H, N, M) and values (B, H, M, D): (B, H, N, D)."""
     return (F.dropout(pattern, dropout_p) if dropout_p else pattern) @ v

@@ -7,8 +7,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from vitscope.architectures.families import final_norms, heads_of
+from vitscope.architectures.families import classes_of, family_of, heads_of
 from vitscope.errors import UnsupportedModelError
+from vitscope.models.vocabulary import before_head
 
 Head = Literal["mean", "class", "distillation"]
 Origin = Literal["tag", "file", "classes"]  # what a head's weights are those of: its name's tag, a file, named classes
@@ -21,8 +22,12 @@ def why_no_class_space(module: Any, name: str, origin: Origin = "tag") -> str | 
     """The reason why tokens of this model cannot be projected on classes, or None if they can."""
     if getattr(module, "attn_pool", None) is not None:
         return "it pools its tokens by attention: a single token has no way of its own to the head"
-    if module.num_classes == 0 or not isinstance(next(iter(heads_of(module)), None), nn.Linear):
-        return "it has no classes (its head is empty); give weights with a classifier"
+    if classes_of(module) == 0 or not isinstance(next(iter(heads_of(module)), None), nn.Linear):
+        return family_of(module).headless
+    if getattr(getattr(module, "config", None), "final_logit_softcapping", None):
+        return (
+            "it squeezes its logits (final_logit_softcapping), which a single token's way to the head would leave out"
+        )
     if _may_be_embedding(module, name, origin):
         return (
             f"its {module.num_classes} outputs are an image-text embedding (CLIP-style), not classes; "
@@ -74,7 +79,6 @@ def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origi
     heads = heads_of(module)
     if head == "distillation" and len(heads) == 1:
         raise UnsupportedModelError(f"{name} has one head: head='distillation' needs a distilled model.")
-    for norm in final_norms(module):
-        x = norm(x)
+    x = before_head(module, x)
     chosen = {"mean": heads, "class": heads[:1], "distillation": heads[1:]}[head]
     return chosen[0](x) if len(chosen) == 1 else (chosen[0](x) + chosen[1](x)) / 2

@@ -1,4 +1,4 @@
-"""Model: a timm ViT, wrapped and never rewritten."""
+"""Model: a ViT of timm or a text model of transformers, wrapped and never rewritten."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import blocks_of, check_model, family_of
+from vitscope.architectures.families import absent_points, blocks_of, check_model, classes_of, family_of
 from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.capture import Cache, Edit, Tracer, resolve
-from vitscope.errors import VitscopeError
-from vitscope.models import class_space
-from vitscope.models.preprocessing import Preprocess
-
-Inputs = Tensor | Mapping[str, Tensor]  # one tensor, or several by name
+from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models import class_space, vocabulary
+from vitscope.models.inputs import Inputs, prepared, tokenizing
 
 
 class Model:
@@ -31,7 +29,7 @@ class Model:
         self,
         module: nn.Module,
         name: str,
-        preprocess: Preprocess,
+        preprocess: Any,  # Preprocess, or TextPreprocess of a text model
         source: Mapping[str, Any] | None = None,
         notes: Sequence[str] = (),
         classes: Sequence[str] | None = None,
@@ -44,12 +42,14 @@ class Model:
         self.layout: Layout = derive_layout(module)
         self.source = dict(source or {"name": name})
         self.notes = list(notes)
+        self.absent = absent_points(module)  # points that there are none of, each with the reason
         self.classes = list(classes) if classes else None  # class names where the weights came with them
         self._tracers: list[Tracer] = []  # active `edits`, outermost first
 
     @property
     def num_classes(self) -> int:
-        return int(self.module.num_classes)  # type: ignore[arg-type]
+        """Classes of the head, or words of the vocabulary; 0 without a head."""
+        return classes_of(self.module)
 
     @property
     def device(self) -> torch.device:
@@ -76,17 +76,26 @@ class Model:
         return self
 
     def __call__(self, inputs: Inputs) -> Tensor:
-        """Logits of preprocessed images (B, 3, H, W) -> (B, classes), or of what else the model is called with."""
-        return self.ask(self.module, inputs)
+        """Logits of preprocessed images (B, 3, H, W) -> (B, classes), or of what else the model is called with.
+
+        A text model takes strings, or numbers of tokens (B, N), alone or as `input_ids` with their `attention_mask`
+        -> (B, N, vocabulary), and without a head (B, N, width). What stands at padding means nothing.
+        """
+        return self.ask(self.module, prepared(self, inputs))
 
     def ask(self, module: nn.Module, inputs: Inputs) -> Tensor:
         """The answer of `module`, which is this model's own or what a training wraps around it."""
-        output = module(**inputs) if isinstance(inputs, Mapping) else module(inputs)
-        return self.row.answer(output)
+        call = self.row.call
+        return self.row.answer(module(**inputs, **call) if isinstance(inputs, Mapping) else module(inputs, **call))
+
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text as a person reads them, special ones included: one name per row of a point."""
+        preprocess = tokenizing(self)
+        return preprocess.words(preprocess.encode(text))
 
     def resolve_points(self, names: str | Iterable[str]) -> list[str]:
         """Point names behind names and globs, in forward order."""
-        return resolve(names, self.layout.blocks)
+        return resolve(names, self.layout.blocks, self.absent)
 
     def run_with_cache(self, images: Inputs, names: str | Iterable[str] = "*") -> tuple[Tensor, Cache]:
         """One forward pass -> (logits, {point name: value}). The default keeps every point, patterns included.
@@ -179,6 +188,17 @@ class Model:
         """Logits of tokens (..., C) -> (..., classes) through the model's own final norm and head(s)."""
         return class_space.to_class_space(self.module, self.name, x, head, self._origin())
 
+    def rank_and_log_probability(self, x: Tensor, targets: Tensor, **at_a_time: int) -> tuple[Tensor, Tensor]:
+        """Where one class or word per token stands among all: tokens (..., C), targets (...) -> (...), (...).
+
+        The same as ranks and log-softmax of `to_class_space(x)`, without holding its logits: they are looked at by
+        `tokens=256` and `words=16384` at a time.
+        """
+        reason = self.why_no_class_space()
+        if reason:
+            raise UnsupportedModelError(f"{self.name} cannot be read in class space: {reason}.")
+        return vocabulary.rank_and_log_probability(self.module, x, targets, **at_a_time)
+
     def _origin(self) -> class_space.Origin:
         """Whose outputs the head has, which decides whether they can be an image-text embedding."""
         if self.classes:
@@ -186,7 +206,8 @@ class Model:
         return "file" if "sha256" in self.source else "tag"
 
     def __repr__(self) -> str:
-        return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} classes)"
+        kind = "words" if self.row.text else "classes"
+        return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} {kind})"
 
 
 def _function_name(function: Edit) -> str:

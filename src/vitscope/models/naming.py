@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,11 +31,27 @@ def is_trained(folder: str | Path) -> bool:
     return os.path.isfile(Path(folder) / "model.json")
 
 
+def is_text_model(name: str | Path) -> bool:
+    """Is it a folder of a Hugging Face model, a .gguf file, or a name on the hub such as `org/model`?"""
+    if str(name).endswith(".gguf") and os.path.isfile(name):
+        return True
+    try:
+        content = json.loads((Path(name) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return is_hub_name(name)
+    return isinstance(content, dict) and "model_type" in content
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """`org/model`, where no such file or folder lies here. No name of timm has a stroke."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)) is not None and not os.path.exists(name)
+
+
 def check_model_name(name: str) -> None:
     """Raise at a model that does not exist. A name that the table does not have is refused only after asking timm."""
     from vitscope.models.catalog import read_table
 
-    if is_trained(name) or is_own(name) or any(row.name == name for row in read_table() or ()):
+    if is_trained(name) or is_own(name) or is_text_model(name) or any(row.name == name for row in read_table() or ()):
         return
     from vitscope.models.open import check_name
 

@@ -1,4 +1,4 @@
-"""open_model: from a name, a run folder or a timm module to a Model."""
+"""open_model: from a name, a folder or a built module to a Model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import check_model, family_of
+from vitscope.architectures.families import check_model, family_of, is_text_module
 from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models import separation
 from vitscope.models.creation import create, create_pretrained
 from vitscope.models.model import Model
-from vitscope.models.naming import is_own, is_trained
+from vitscope.models.naming import is_own, is_text_model, is_trained
 from vitscope.models.preprocessing import UNTOUCHED, Preprocess, disagreement, from_timm
 from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 from vitscope.options import check_fields
@@ -39,16 +39,18 @@ def open_model(
     trust: bool = False,
     **timm_options: Any,
 ) -> Model:
-    """Open a ViT for looking inside. The model is in evaluation mode.
+    """Open a transformer for looking inside. The model is in evaluation mode.
 
     name: a timm name with or without tag, 'small', a run folder of `vitscope train`, `package.module:function` that
-        builds one of your own, or a module built with timm.
+        builds one of your own, or a module built with timm; a text model's folder (config.json, safetensors,
+        tokenizer), .gguf file or name on the hub, or such a module.
     weights: a .safetensors or .pth file; None takes timm's pretrained weights (a download where the net allows), or
         those a module or run folder already has; "random" asks for random weights, drawn from `seed`.
     use_ema: take averaged weights where a checkpoint has both.
     attention: what to convert the built model to before its weights are loaded, e.g. "rpc:layers=0,iterations=4".
     trust: import the code outside of vitscope that a run folder names (an attention of one's own).
-    timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4.
+    timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4. Text models know
+        `length`, the most tokens of a text, and a module of one its `tokenizer`.
     """
     with torch.random.fork_rng(devices=[]):  # whatever is drawn comes from `seed`; the caller's random state stays
         torch.manual_seed(seed)
@@ -68,6 +70,8 @@ def _opened(
     timm_options: dict[str, Any],
 ) -> Model:
     if isinstance(name, nn.Module):
+        if attention is None and weights is None and is_text_module(name):
+            return _from_text_module(name, timm_options)
         if attention is not None or timm_options:
             raise VitscopeError("A module is opened as it is: use vitscope.attention.convert on it, or give its name.")
         return _from_module(name, weights, use_ema)
@@ -77,6 +81,14 @@ def _opened(
             raise VitscopeError(f"A run folder knows its model: {', '.join(given)} cannot be given for {name}.")
         with only_named(trust=trust):
             return _from_run(Path(name), weights, use_ema)
+    if is_text_model(name):
+        from vitscope.models.text import open_text
+
+        if attention is not None:
+            raise VitscopeError(
+                f"attention={attention!r} cannot be given for the text model {name}: ViTs alone are converted."
+            )
+        return open_text(str(name), weights, seed, timm_options)
     return _from_name(str(name), weights, use_ema, seed, attention, timm_options)
 
 
@@ -131,6 +143,17 @@ def _from_name(
         notes.append(remark)
     tag = f"{configuration.get('architecture', name.split('.')[0])}.{configuration.get('tag') or 'untagged'}"
     return Model(module, name, from_timm(configuration, input_size(module), tag), source, notes)
+
+
+def _from_text_module(module: Any, options: dict[str, Any]) -> Model:
+    from vitscope.models.text import text_model
+
+    refuse_compiled(module)
+    check_model(module)
+    if unknown := options.keys() - {"tokenizer", "length"}:
+        raise VitscopeError(f"A module is opened as it is: {', '.join(sorted(unknown))} cannot be given with one.")
+    name = type(module).__name__
+    return text_model(module, name, source={"name": name, "weights": "of the given module"}, **options)
 
 
 def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -> Model:

@@ -1,0 +1,71 @@
+"""The vocabulary as classes: where a word stands among all words, without holding a logit for each of them.
+
+Logits of 1,000 tokens over 50,000 words are 200 MB; rank and log-probability of one word per token are 16 kB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitscope.architectures.families import family_of, final_norms, heads_of
+from vitscope.errors import NumericalError, VitscopeError
+
+TOKENS, WORDS = 256, 16_384  # at a time: 16 MB of logits
+
+
+def before_head(module: Any, x: Tensor) -> Tensor:
+    """Tokens (..., C) as the model's head takes them: through its final norm and, in BERT, its transform."""
+    for norm in final_norms(module):
+        x = norm.forward(x)  # not a call: hooks and edits are meant for what the model itself sends through it
+    transform = family_of(module).transform
+    return x if transform is None else transform(module, x)
+
+
+@torch.no_grad()
+def rank_and_log_probability(
+    module: Any, x: Tensor, targets: Tensor, tokens: int = TOKENS, words: int = WORDS
+) -> tuple[Tensor, Tensor]:
+    """Tokens (..., C) and a word each (...) int64 -> how many words have a larger logit (...), log p(word) (...).
+
+    rank: float32, 0 is the top; equal logits count one half, as in `class_space.ranks`.
+    tokens, words: how many are looked at at a time; they decide the memory and, but for rounding, nothing else.
+    """
+    if targets.shape != x.shape[:-1]:
+        raise VitscopeError(
+            f"One word per token is asked for: {tuple(x.shape[:-1])} tokens, {tuple(targets.shape)} words."
+        )
+    flat, wanted = x.reshape(-1, x.shape[-1]), targets.reshape(-1)
+    rank, log_probability = x.new_zeros(len(flat), dtype=torch.float32), x.new_zeros(len(flat))
+    for first in range(0, len(flat), tokens):
+        part = slice(first, first + tokens)
+        rank[part], log_probability[part] = _chunk(module, flat[part], wanted[part], words)
+    return rank.view(targets.shape), log_probability.view(targets.shape)
+
+
+def _chunk(module: Any, x: Tensor, targets: Tensor, words: int) -> tuple[Tensor, Tensor]:
+    """(T, C), (T,) -> (T,), (T,)"""
+    head: Any = heads_of(module)[0]
+    x = before_head(module, x)
+    bias = 0.0 if head.bias is None else head.bias[targets]
+    true = (x * head.weight[targets]).sum(-1) + bias
+    total = x.new_full((len(x),), float("-inf"))  # log sum exp of the logits so far
+    signs = x.new_zeros(len(x), dtype=torch.float32)  # larger words count 1, smaller ones -1, equal ones 0
+    for first, logits in _logits(head, x, words):
+        here = ((targets >= first) & (targets < first + logits.shape[-1])).nonzero()[:, 0]
+        logits[here, targets[here] - first] = true[here]  # the same number, summed in another order: it is no rival
+        total = torch.logaddexp(total, logits.logsumexp(-1))
+        signs += (logits - true[:, None]).sign_().sum(-1, dtype=torch.float32)
+    if not bool(total.isfinite().all()):
+        raise NumericalError("Logits over the vocabulary are NaN or infinite: they have no rank. Look at the weights.")
+    return (signs + (head.out_features - 1)) / 2, true - total
+
+
+def _logits(head: Any, x: Tensor, words: int) -> Iterator[tuple[int, Tensor]]:
+    for first in range(0, head.out_features, words):
+        part = slice(first, first + words)
+        yield first, F.linear(x, head.weight[part], None if head.bias is None else head.bias[part])
