@@ -1,7 +1,8 @@
 """What an analysis must know of a model's attention before the first image, and of patterns that are no softmax.
 
-timm's attentions and vitscope's own are known by their code. Any other one, of the user's own or with a patched forward
-pass, is tried out with one picture of noise: does it show its points, and what is its pattern?
+timm's attentions, vitscope's own and those of the text models in `architectures/text_rows.py` are known by their code.
+Any other one, of the user's own or with a patched forward pass, is tried out with one picture of noise, or with a text
+of a few tokens: does it show its points, and what is its pattern?
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from vitscope.analyses.one_pass import evaluating
 from vitscope.architectures.families import block_row
 from vitscope.architectures.layout import input_size
+from vitscope.architectures.text_rows import BLOCKS
 from vitscope.capture import Cache, attention_scores
 from vitscope.capture.points import is_attention_point
 from vitscope.errors import UnsupportedModelError
@@ -37,11 +39,14 @@ class AttentionFacts:
     negative: bool = False  # a weight is below 0
 
 
+TEXT_MODULES = frozenset(name.rpartition(".")[0] for name in BLOCKS)  # transformers.models.bert.modeling_bert, ...
+FEW = 12  # tokens of the text that is tried out
+
 _FACTS: WeakKeyDictionary[Model, tuple[list[Any], AttentionFacts]] = WeakKeyDictionary()
 
 
 def attention_facts(model: Model) -> AttentionFacts:
-    """Costs a forward pass of one image, once, where an attention is neither timm's nor vitscope's."""
+    """Costs a forward pass of one image or text, once, where an attention is not known by its code."""
     attentions = [block.get_submodule(block_row(block).attn) for block in model.blocks]
     if all(_is_known(attention) for attention in attentions):
         return AttentionFacts()
@@ -65,7 +70,7 @@ def _forward(attention: nn.Module) -> Any:
 
 
 def _is_known(attention: nn.Module) -> bool:
-    """Its code is timm's or vitscope's own, so it makes the fused call: nothing to try out."""
+    """Its code is timm's, vitscope's or a text model's, so it makes the fused call: nothing to try out."""
     from vitscope.attention.conversion import SOURCES
     from vitscope.attention.module import AttentionModule
 
@@ -74,6 +79,8 @@ def _is_known(attention: nn.Module) -> bool:
         return False
     if forward is AttentionModule.forward:
         return str(type(attention).attend.__module__).startswith("vitscope.attention.")  # type: ignore[attr-defined]
+    if type(attention).__module__ in TEXT_MODULES:
+        return forward is type(attention).forward and forward.__module__ == type(attention).__module__
     return f"{forward.__module__}.{forward.__qualname__}".removesuffix(".forward") in SOURCES
 
 
@@ -84,20 +91,28 @@ def _try_out(model: Model) -> AttentionFacts:
         nonlocal softmax, shares, negative
         at = f"blocks.{block}.attn.hook_"
         q, k, pattern = (points[at + kind] for kind in ("q", "k", "pattern"))
-        expected = attention_scores(q, k, points.get(at + "bias")).softmax(-1)
+        scale = model.layout.scale(block) if model.layout.scales else None
+        expected = attention_scores(q, k, points.get(at + "bias"), scale).softmax(-1)
         near = max(1e-3, 4 * torch.finfo(pattern.dtype).eps)  # 1 / (N + 1), as a new sigmoid has, is not near 1 / N
         softmax &= expected.shape == pattern.shape and torch.allclose(pattern, expected, rtol=near, atol=1e-6)
         shares &= bool((row_sums(pattern) == 1).all())
         negative |= bool((pattern < 0).any())
 
-    noise = torch.randn(1, *input_size(model.module), generator=torch.Generator().manual_seed(0))
     names = [f"blocks.*.attn.hook_{kind}" for kind in ("q", "k", "bias", "pattern")]
     with evaluating(model.module), torch.no_grad():
         try:
-            model.stream(model.place(noise), names, on_block, edited=False)
+            model.stream(model.place(_noise(model)), names, on_block, edited=False)
         except UnsupportedModelError as error:
             return AttentionFacts(str(error), softmax=False, shares=False)
     return AttentionFacts(None, softmax, shares, negative)
+
+
+def _noise(model: Model) -> Tensor:
+    """A picture of noise (1, C, H, W), or a text of a few tokens (1, N) that the embedding knows."""
+    if model.row.text:
+        embedding: Any = model.module.get_submodule(model.row.embedding)
+        return (7 * torch.arange(min(FEW, model.layout.tokens)) % embedding.num_embeddings)[None]
+    return torch.randn(1, *input_size(model.module), generator=torch.Generator().manual_seed(0))
 
 
 def row_sums(pattern: Tensor) -> Tensor:

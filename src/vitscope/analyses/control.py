@@ -63,14 +63,19 @@ def random_twin(model: Model, seed: int = 0) -> Model:
                 nn.init.trunc_normal_(head.weight, std=0.02)
     module.eval().to(model.device)
     source = {**model.source, "weights": f"random, seed {seed}"}
-    return ModelClass(module, f"{model.name} (random weights)", model.preprocess, source, classes=model.classes)
+    twin = ModelClass(module, f"{model.name} (random weights)", model.preprocess, source, classes=model.classes)
+    twin.layout = model.layout  # with what was said of it at opening, such as the separators of a tokenizer
+    return twin
 
 
 def _rebuilt(model: Model) -> nn.Module | None:
-    """Built anew where the model was opened by name."""
+    """Built anew where the model was opened by name, or has a configuration that says all."""
     from vitscope.attention import convert_from_description
     from vitscope.models.creation import create
 
+    if model.row.text:
+        built: nn.Module = type(model.module)(copy.deepcopy(model.module.config))  # type: ignore[arg-type]
+        return built.to(next(model.module.parameters()).dtype)
     if "options" not in model.source:
         return None
     options = {**model.source["options"], "num_classes": model.num_classes}

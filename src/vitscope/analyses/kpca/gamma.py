@@ -156,7 +156,8 @@ class Gamma(KpcaAnalysis):
     def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
-        rows, blocks = self.images * self.layout.heads, self.layout.blocks
+        heads_each, blocks = self.layout.heads, self.layout.blocks
+        rows = int(self.seen.sum()) * heads_each
         per_block, average, heads = [], [], []
         for kind in VECTORS:
             whole: dict[str, object] = {"vectors": kind, "axis": range(self.count)}
@@ -164,13 +165,13 @@ class Gamma(KpcaAnalysis):
             each: dict[str, object] = place | {"axis": [*range(self.count)] * blocks}
             for metric in METRICS:
                 key = f"{kind}.{metric}"
-                mean, std = self.moments(key, rows)
+                mean, std = self.moments(key, heads_each)
                 each |= {metric: mean.flatten().numpy(), f"{metric}_deviation": std.flatten().numpy()}
-                total = (self.sums[x].sum(0) / max(1, rows * blocks) for x in (key, f"{key}.squared"))
+                total = (self.sums[x].sum(0) / max(1, rows) for x in (key, f"{key}.squared"))
                 mean, squares = total
                 std = (squares - mean.square()).clamp_min(0).sqrt()
                 whole |= {metric: mean.numpy(), f"{metric}_deviation": std.numpy()}
-            per_block.append(pd.DataFrame(each | {"n": self.images}))
+            per_block.append(pd.DataFrame(each | {"n": self.seen.repeat_interleave(self.count).numpy()}))
             average.append(pd.DataFrame(whole | {"n": self.images}))
             for metric in ("residual", "off_centre"):
                 frame = self.heads_table(f"{kind}.head_{metric}")
@@ -184,6 +185,6 @@ class Gamma(KpcaAnalysis):
             "random": "of random vectors",
         }
         return {
-            f"residual_{kind}": self.figure(self.moments(f"{kind}.head_residual")[0].mean(), "", note)
+            f"residual_{kind}": self.figure(self.over_blocks(f"{kind}.head_residual"), "", note)
             for kind, note in notes.items()
         }

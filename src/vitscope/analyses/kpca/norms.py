@@ -49,6 +49,7 @@ class Norms(KpcaAnalysis):
     the rule is applied within each.
     """
 
+    uses_queries = True
     variants = ("exact", "paper", "code")
 
     def __init__(
@@ -94,11 +95,13 @@ class Norms(KpcaAnalysis):
 
         if not self.images:
             return {}
-        counts, totals = self.kept()
-        seen, left = self.sums["counts"].sum(-1), counts.sum(-1)  # (blocks, 3)
+        looked = self.seen.nonzero().flatten()  # the blocks that saw anything
+        counts, totals = (x[looked] for x in self.kept())
+        seen, left = self.sums["counts"][looked].sum(-1), counts.sum(-1)  # (blocks, 3)
         cells = {"mean": totals.sum(-1) / left}
         cells |= {name: order.quantile(counts, totals, p) for name, p in QUANTILES.items()}
-        last = {"kept": left.double() / seen, "outliers": self.outliers, "tokens": seen, "n": self.images}
+        last = {"kept": left.double() / seen, "outliers": self.outliers, "tokens": seen}
+        last["n"] = self.seen[looked][:, None].expand(-1, 3)
 
         def table(where: slice | int, first: dict[str, object], more: dict[str, Tensor]) -> pd.DataFrame:
             columns = {
@@ -107,7 +110,7 @@ class Norms(KpcaAnalysis):
             }
             return pd.DataFrame(first | columns)
 
-        blocks = range(self.layout.blocks)
+        blocks = looked.tolist()
         quotients = {
             f"of_{name}s": (cells[name][:, 1:2] / cells[name][:, :1]).expand(-1, 3) for name in ("mean", "median")
         }
@@ -115,11 +118,11 @@ class Norms(KpcaAnalysis):
         tables = {
             "kpca_norms": table(slice(2), places, {}),
             "kpca_norms_ratio": table(2, {"block": [*blocks]}, quotients),
-            "kpca_norms_distribution": self._distribution(counts[:, :2]),
+            "kpca_norms_distribution": self._distribution(counts[:, :2], looked),
         }
         return self.labelled(tables)
 
-    def _distribution(self, counts: Tensor) -> pd.DataFrame:
+    def _distribution(self, counts: Tensor, blocks: Tensor) -> pd.DataFrame:
         """Shares in bins of a fifth of a decade, empty ones left out."""
         import pandas as pd
 
@@ -127,9 +130,9 @@ class Norms(KpcaAnalysis):
         block, norm, place = inner.nonzero(as_tuple=True)
         share = inner / inner.sum(-1, keepdim=True).clamp_min(1)
         return pd.DataFrame(
-            {"block": block.numpy(), "norm": [NORMS[i] for i in norm.tolist()]}
+            {"block": blocks[block].numpy(), "norm": [NORMS[i] for i in norm.tolist()]}
             | {"low": limits[place].numpy(), "high": limits[place + 1].numpy()}
-            | {"share": share[block, norm, place].numpy(), "n": self.images}
+            | {"share": share[block, norm, place].numpy(), "n": self.seen[blocks[block]].numpy()}
         )
 
     def summary(self) -> dict[str, Headline]:

@@ -116,6 +116,7 @@ class Reconstruction(KpcaAnalysis):
     `kpca_reconstruction_image_heads`.
     """
 
+    uses_queries = True
     variants = ("exact", "paper", "code", "reproduction")
     optional = ("log_mean_error",)  # a mean error below zero has no logarithm
     METRICS = (
@@ -146,15 +147,15 @@ class Reconstruction(KpcaAnalysis):
         tables = {"kpca_reconstruction": self.heads_table(*self.METRICS)}
         if self.variant == "code":
             error = self.moments("error")[0].mean(1)  # (blocks,) over images, heads and tokens, as the program takes it
-            exists = self.sums["positive"] / max(1, self.images)
+            exists = self.sums["positive"] / self.seen.clamp_min(1)
             tables["kpca_reconstruction_logged"] = pd.DataFrame(
                 {"block": range(self.layout.blocks), "log_mean_error": torch.where(error > 0, error, nan).log().numpy()}
-                | {"exists": exists.numpy(), "n": self.images}
+                | {"exists": exists.numpy(), "n": self.seen.numpy()}
             )
         return self.labelled(tables)
 
     def summary(self) -> dict[str, Headline]:
-        rate, ratio = (self.moments(metric)[0].mean() for metric in ("violation", "log10_ratio"))
+        rate, ratio = (self.over_blocks(metric) for metric in ("violation", "log10_ratio"))
         return {
             "violation": self.figure(100 * rate, "%", "tokens with ‖h‖² > ‖φ(q)‖², impossible for a projection"),
             "log10_ratio": self.figure(ratio, "decades", "‖h‖² over ‖φ(q)‖², mean over tokens, heads and blocks"),

@@ -12,18 +12,20 @@ and N = 197 there: 648.46 is impossible for the matrix as defined, of any keys w
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Headline, register_analysis
+from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.analyses.kpca.eigen import numerical_rank
 from vitscope.analyses.kpca.gram import Variant
 from vitscope.analyses.kpca.keygram import KeyGram
 from vitscope.errors import NumericalError, VitscopeError
+from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +79,31 @@ def check_bound(values: Tensor, trace: Tensor, log_scale: Tensor, slack: float =
     return total
 
 
+@dataclass(frozen=True)
+class _Keys:
+    """Keys of a block (B, H, N, D) that wait for their decomposition."""
+
+    block: int
+    keys: Tensor
+    batch: Batch
+
+
+@dataclass
+class _Totals:
+    """What comes together over the blocks for images with the same number of tokens."""
+
+    batch: Batch
+    by_rank: Tensor  # (B, axes) eigenvalues, mean over heads and blocks
+    largest: Tensor  # (B,) over heads and blocks
+    trace: Tensor  # (B,) the same of traces
+
+    def add(self, top: Tensor, trace: Tensor, blocks: int) -> None:
+        """Eigenvalues (B, H, axes) and traces (B, H) of one of so many blocks."""
+        self.by_rank += top.mean(1) / blocks
+        self.largest = torch.maximum(self.largest, top[..., 0].amax(1))
+        self.trace = torch.maximum(self.trace, trace.amax(1))
+
+
 @register_analysis("kpca.spectrum")
 class Spectrum(KpcaAnalysis):
     """Eigenvalues per image, head and block; `of`='covariance' divides them by the number of tokens.
@@ -106,11 +133,13 @@ class Spectrum(KpcaAnalysis):
 
     def start_sums(self, model: Model) -> None:
         blocks, heads = self.layout.blocks, self.layout.heads
-        self.divisor = self.layout.tokens if self.of == "covariance" else 1
         self.start_moments(*self.METRICS, shape=(blocks, heads))
         self.start_moments("eigenvalue", "log10_eigenvalue", shape=(blocks, self.count))  # over images x heads
+        if self.layout.sequence:
+            self.sums["having"] = zeros(blocks, self.count, dtype=torch.int64)  # texts that have so many axes
         self.start_moments(*PUBLISHED, shape=())
-        self._waiting: dict[int, Tensor] = {}  # keys of blocks that are decomposed together, without a pause for each
+        self._waiting: list[_Keys] = []  # of blocks that are decomposed together, without a pause for each
+        self._totals: dict[int, _Totals] = {}  # by the number of tokens
 
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
         options: dict[str, Any] = {"standardised": self.standardised, "variant": self.variant}
@@ -118,70 +147,83 @@ class Spectrum(KpcaAnalysis):
             gram = self.shared.gram(k, **options)
             self._add(batch, block, gram.eigenvalues, gram.log_scale, gram.trace)
             return
-        if sum(keys.nbytes for keys in (*self._waiting.values(), k)) > WAITING:
-            self._decompose_waiting(batch)
-        self._waiting[block] = k.clone()  # a view would keep q and v as well
+        if sum(waiting.keys.nbytes for waiting in self._waiting) + k.nbytes > WAITING:
+            self._decompose_waiting()
+        self._waiting.append(_Keys(block, k.clone(), batch))  # a view would keep q and v as well
 
-    def _decompose_waiting(self, batch: Batch) -> None:
-        if not self._waiting:
-            return
-        blocks, keys = list(self._waiting), torch.cat(list(self._waiting.values()))
-        gram = KeyGram(keys, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
-        parts = (x.unflatten(0, (len(blocks), -1)) for x in (gram.eigenvalues, gram.log_scale, gram.trace))
-        for block, *found in zip(blocks, *parts):
-            self._add(batch, block, *found)
-        self._waiting = {}
+    def _decompose_waiting(self) -> None:
+        for tokens in dict.fromkeys(waiting.keys.shape[2] for waiting in self._waiting):
+            alike = [waiting for waiting in self._waiting if waiting.keys.shape[2] == tokens]
+            keys = torch.cat([waiting.keys for waiting in alike])
+            gram = KeyGram(keys, standardised=self.standardised, variant=self.variant)  # type: ignore[arg-type]
+            parts = (x.unflatten(0, (len(alike), -1)) for x in (gram.eigenvalues, gram.log_scale, gram.trace))
+            for waiting, *found in zip(alike, *parts):
+                self._add(waiting.batch, waiting.block, *found)
+        self._waiting = []
 
     def _add(self, batch: Batch, block: int, values: Tensor, log_scale: Tensor, uncentred: Tensor) -> None:
         """Eigenvalues (B, H, N), their scale (B, H) and the trace of the uncentred matrix (B, H)."""
-        scale = log_scale.exp() / self.divisor
-        trace = check_bound(values, uncentred, log_scale) / self.divisor
-        top = values[..., : self.count]
-        log_top = top.clamp_min(torch.finfo(top.dtype).tiny).log() + log_scale[..., None] - math.log(self.divisor)
+        tokens = values.shape[-1]
+        divisor = tokens if self.of == "covariance" else 1
+        scale = log_scale.exp() / divisor
+        trace = check_bound(values, uncentred, log_scale) / divisor
+        axes = min(self.count, tokens - 1) if "having" in self.sums else self.count  # of N centred keys N - 1 are left
+        top = values[..., :axes]
+        log_top = top.clamp_min(torch.finfo(top.dtype).tiny).log() + log_scale[..., None] - math.log(divisor)
         top = top * scale[..., None]
         found = {"largest": top[..., 0], "trace": trace, "trace_centred": values.sum(-1) * scale}
         found |= spectrum_shape(values, self.count) | {"rank": numerical_rank(values).double()}
         for metric, value in found.items():
             self.add_moments(metric, value, block)
         self.emit_heads("kpca_spectrum_image_heads", batch, block, found)
-        self.add_moments("eigenvalue", top.flatten(0, 1), block)
-        self.add_moments("log10_eigenvalue", log_top.flatten(0, 1) / math.log(10), block)
-        if block == 0:
-            self._by_rank, self._largest, self._trace = torch.zeros_like(top[:, 0]), trace[:, 0] * 0, trace[:, 0] * 0
-        self._by_rank += top.mean(1) / self.layout.blocks
-        self._largest = torch.maximum(self._largest, top[..., 0].amax(1))
-        self._trace = torch.maximum(self._trace, trace.amax(1))
+        where = (block, slice(axes))
+        self.add_moments("eigenvalue", top.flatten(0, 1), where)
+        self.add_moments("log10_eigenvalue", log_top.flatten(0, 1) / math.log(10), where)
+        if "having" in self.sums:
+            self.sums["having"][where] += len(batch)
+        if tokens not in self._totals:
+            nothing = torch.zeros_like(trace[:, 0])
+            self._totals[tokens] = _Totals(batch, torch.zeros_like(top[:, 0]), nothing, nothing)
+        self._totals[tokens].add(top, trace, sum(self.blocks_of(tokens)))
 
     def finish_batch(self, batch: Batch) -> None:
-        self._decompose_waiting(batch)
-        found = published_statistics(self._by_rank, self.variant)  # type: ignore[arg-type]  # each (B,)
-        for name, value in found.items():
-            self.add_moments(name, value)
-        self.emit_images("kpca_spectrum_images", batch, found | {"largest": self._largest, "trace": self._trace})
+        self._decompose_waiting()
+        for totals in self._totals.values():
+            found = published_statistics(totals.by_rank, self.variant)  # type: ignore[arg-type]  # each (B,)
+            for name, value in found.items():
+                self.add_moments(name, value)
+            largest = {"largest": totals.largest, "trace": totals.trace}
+            self.emit_images("kpca_spectrum_images", totals.batch, found | largest)
+        self._totals = {}
+
+    @property
+    def bound(self) -> float:
+        """What the largest eigenvalue cannot exceed, mean over images: N, and 1 for the covariance."""
+        if self.of == "covariance":
+            return 1.0
+        return float(self.sums["tokens"]) / max(1, self.images) if "tokens" in self.sums else float(self.layout.tokens)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd
 
-        rows = self.images * self.layout.heads
-        mean, std = self.moments("eigenvalue", rows)
-        log_mean, log_std = self.moments("log10_eigenvalue", rows)
+        having = self.sums.get("having", self.seen[:, None].expand(-1, self.count))  # (blocks, axes)
+        rows = (having * self.layout.heads).clamp_min(1)
+        (mean, std), (log_mean, log_std) = (
+            mean_std(rows, self.sums[key], self.sums[f"{key}.squared"]) for key in ("eigenvalue", "log10_eigenvalue")
+        )
         block, axis = (i.flatten().numpy() for i in torch.meshgrid(*map(torch.arange, mean.shape), indexing="ij"))
         eigenvalues = pd.DataFrame(
             {"block": block, "axis": axis}
             | {"mean": mean.flatten().numpy(), "std": std.flatten().numpy()}
-            | {"log10_mean": log_mean.flatten().numpy(), "log10_std": log_std.flatten().numpy(), "n": self.images}
+            | {"log10_mean": log_mean.flatten().numpy(), "log10_std": log_std.flatten().numpy()}
+            | {"n": having.flatten().numpy()}
         )
         n, spread = self.images, 1.0
         if self.variant == "code":  # from the divisor n to n - 1
             spread = math.sqrt(n / (n - 1)) if n > 1 else math.nan
         statistics = [
             {"statistic": name, "mean": float(self.moments(name)[0]), "std": float(self.moments(name)[1]) * spread}
-            | {
-                "published": PUBLISHED[name],
-                "bound": self.layout.tokens / self.divisor,
-                "of": self.of,
-                "n": self.images,
-            }
+            | {"published": PUBLISHED[name], "bound": self.bound, "of": self.of, "n": self.images}
             for name in PUBLISHED
         ]
         tables = {"kpca_spectrum": self.heads_table(*self.METRICS), "kpca_eigenvalues": eigenvalues}
@@ -189,10 +231,10 @@ class Spectrum(KpcaAnalysis):
 
     def summary(self) -> dict[str, Headline]:
         by_rank = f"largest of the {self.of}, averaged by rank over heads and blocks; no keys can exceed "
-        bound = f"{self.layout.tokens / self.divisor:g}"
+        bound = f"{self.bound:g}"
+        if "tokens" in self.sums:
+            bound += ", the mean number of tokens" if self.of == "gram" else ""
         return {
             "largest_eigenvalue": self.figure(self.moments("max")[0], "", by_rank + bound),
-            "effective_rank": self.figure(
-                self.moments("effective_rank")[0].mean(), "axes", "mean over heads and blocks"
-            ),
+            "effective_rank": self.figure(self.over_blocks("effective_rank"), "axes", "mean over heads and blocks"),
         }

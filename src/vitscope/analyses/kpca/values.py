@@ -215,6 +215,7 @@ class Values(KpcaAnalysis):
         table = pd.concat(heads, ignore_index=True)
         table["metric"] = table["metric"].str.rpartition(".")[2]
         table = table[["block", "head", "values", "metric", "mean", "std", "n"]]
+        table = table[table["n"] > 0] if self.images else table  # a block that saw no text has no mean
         tables = {
             "kpca_values": table,
             "kpca_values_layers": over_heads(table, ["block", "values", "metric"]),
@@ -228,15 +229,16 @@ class Values(KpcaAnalysis):
             for kind in (k for k in self.kinds if k != OTHER):
                 key = measure if kind == LEARNED else f"{measure}_{kind.replace(' ', '_')}"
                 note = f"{name} of {kind} and theoretical values, mean over heads and blocks"
-                found[key] = self.figure(self.moments(f"{kind}.{measure}")[0].mean(), "", note)
+                found[key] = self.figure(self.over_blocks(f"{kind}.{measure}"), "", note)
         return found
 
 
 def over_heads(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Mean, lowest and highest head of each group, and what the measure depends on that the theory leaves open."""
-    groups = table.groupby(keys, sort=False)["mean"].agg(["mean", "min", "max"])
-    found = groups.rename(columns={"min": "lowest_head", "max": "highest_head"}).reset_index()
-    return found.assign(n=table["n"].max(), depends_on=[dependence(m) for m in found["metric"]])
+    groups = table.groupby(keys, sort=False)
+    found = groups["mean"].agg(["mean", "min", "max"]).assign(n=groups["n"].max())
+    found = found.rename(columns={"min": "lowest_head", "max": "highest_head"}).reset_index()
+    return found.assign(depends_on=[dependence(m) for m in found["metric"]])
 
 
 def dependence(measure: str) -> str:
