@@ -19,7 +19,8 @@ stays inside the picture travels (the mean attention distance of Dosovitskiy et 
 counting the same, so that a query which gives nearly all to the class token does not speak for the picture).
 
 Each is a number per image; the table has their mean and population standard deviation over images. `uniform` is what
-attention that ignores the picture, 1 / N everywhere, would give.
+attention that ignores the picture, 1 / N everywhere, would give. Texts have other kinds of tokens, and some are shorter
+than others: `attention_text.py`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vitscope.analyses import attention_text
 from vitscope.analyses.attention_facts import NO_SHARES, attention_facts, check_points, gives_shares, shares_of
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
+from vitscope.architectures.text_layout import TextLayout
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.statistics.moments import mean_std
 
@@ -141,6 +144,10 @@ class Attention(Analysis):
             raise UnsupportedModelError(f"{model.name} has negative attention weights: they are no shares of anything.")
         self.shares = gives_shares(model)
         self.remarks = [] if self.shares else [NO_SHARES]
+        if isinstance(layout, TextLayout):
+            self.sums = attention_text.start_sums(layout)
+            self.remarks += [attention_text.CAUSAL] if layout.causal else []
+            return
         self.distances = token_distances(layout.grid, layout.patch).to(model.device)
         shape = (layout.blocks, layout.heads, len(query_kinds(layout)))
         self.sums = {"n": zeros(1, dtype=torch.int64)}
@@ -151,6 +158,9 @@ class Attention(Analysis):
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         (pattern,) = points.values()
+        if isinstance(self.layout, TextLayout):
+            self._update_texts(self.layout, block, pattern, batch)
+            return
         if pattern.shape[-1] != self.layout.tokens:
             raise VitscopeError(
                 f"Block {block} attends to {pattern.shape[-1]} tokens, but the model was opened for "
@@ -183,6 +193,18 @@ class Attention(Analysis):
         cells = {"row": row.numpy(), "col": col.numpy(), "value": maps.flatten().numpy()}
         self.emit("maps_attention", pd.DataFrame(place | cells))
 
+    def _update_texts(self, layout: TextLayout, block: int, pattern: Tensor, batch: Batch) -> None:
+        import pandas as pd
+
+        valid = torch.stack(list(layout.groups(batch).values())).any(0).to(pattern.device)  # (B, N)
+        if not self.shares:  # a padding query may give nothing to anyone; it is never looked at
+            pattern = shares_of(pattern.masked_fill(~valid[:, None, :, None], 1.0))
+        attention_text.add_texts(self.sums, layout, block, pattern, batch)
+        shown = [i for i, text in enumerate(batch.indices.tolist()) if text in self.setting.gallery]
+        for i, look in zip(shown, attention_text.looked_at(pattern[shown], layout, valid[shown])):
+            place = {"image": int(batch.indices[i]), "map": "attention", "block": block, "row": 0}
+            self.emit("maps_attention", pd.DataFrame(place | {"col": range(len(look)), "value": look.numpy()}))
+
     def end_batch(self, batch: Batch) -> None:
         self.add("n", torch.tensor([len(batch)]))
 
@@ -190,10 +212,15 @@ class Attention(Analysis):
         """`attention`: block, head, query, metric, mean, std, uniform, unit, n."""
         import pandas as pd
 
-        frames = [self._frame(metric) for metric in UNITS if self._exists(metric)]
         order = ["block", "head", "query", "metric"]
-        rank = {name: i for i, name in enumerate([*query_kinds(self.layout), *UNITS])}
-        table = pd.concat(frames, ignore_index=True)
+        if isinstance(self.layout, TextLayout):
+            names = [*attention_text.KINDS, *attention_text.UNITS]
+            table = attention_text.texts_table(self.sums, self.layout)
+        else:
+            names = [*query_kinds(self.layout), *UNITS]
+            frames = [self._frame(metric) for metric in UNITS if self._exists(metric)]
+            table = pd.concat(frames, ignore_index=True)
+        rank = {name: i for i, name in enumerate(names)}
         table = table[table["n"] > 0]
         table = table.sort_values(order, key=lambda c: c.map(rank) if c.name in order[2:] else c, kind="stable")
         return {"attention": table.reset_index(drop=True)}
@@ -232,9 +259,10 @@ class Attention(Analysis):
     def summary(self) -> dict[str, Headline]:
         table = self.tables()["attention"]
         n, figures = int(self.sums["n"]), {}
-        for metric, query in (("entropy_normalised", "image"), ("distance", "image"), ("mass_class", "image")):
+        query, special = ("text", "mass_first") if isinstance(self.layout, TextLayout) else ("image", "mass_class")
+        for metric in ("entropy_normalised", "distance", special):
             rows = table[(table["metric"] == metric) & (table["query"] == query)]
             if len(rows):
                 note = "; ".join([f"mean over heads and blocks, {query}-token queries", *self.remarks])
-                figures[metric] = Headline(float(rows["mean"].mean()), UNITS[metric], n, note)
+                figures[metric] = Headline(float(rows["mean"].mean()), str(rows["unit"].iloc[0]), n, note)
         return figures

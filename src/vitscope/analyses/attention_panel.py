@@ -26,6 +26,7 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
     tables = tables_of(runs, "attention")
     if not tables:
         return None
+    texts = all(main_query(table) == "text" for table in tables.values())
     n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
     return Panel(
         key="attention",
@@ -33,28 +34,47 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
         figures={"attention": draw_heads(tables, list(runs)), "attention_mass": draw_mass(tables)},
         alt={
             "attention": "Mean attention distance and entropy per block: one dot per head, a line for their mean",
-            "attention_mass": "Shares of attention that go to class token, registers, the token itself and the picture",
+            "attention_mass": f"Shares of attention that go to {', '.join(_parts(texts)[:-1])} and {OTHERS[texts]}",
         },
         captions={
             "attention": f"One dot per head: its mean over {n} images, image-token queries. Line: mean over heads; "
             "band: its 95 % interval over images (often thinner than the line). "
-            "Dashed: attention that ignores the picture (1/N everywhere).",
+            f"Dashed: attention that ignores the picture ({EVEN[texts]}).",
             "attention_mass": f"Mean over heads and {n} images of the attention that a token of the named kind gives. "
-            "Registers are drawn where the model has them.",
+            f"{'Separators' if texts else 'Registers'} are drawn where the model has them.",
         },
         reading=(
             "Heads low in the left plot look at their neighbourhood, heads near the dashed line at the whole picture. "
             "On the right, 1 is attention spread evenly over all tokens and 0 is attention on a single one."
+            + (SINK if texts else "")
         ),
         tables={"attention": stacked(tables)},
-        protocol=protocol(runs, "attention", "distance between patch centres in input pixels, within the picture"),
+        protocol=protocol(runs, "attention", DISTANCE[texts]),
         findings=[finding for label, table in tables.items() for finding in _findings(label, table, len(runs) > 1)],
         order=30,
     )
 
 
-def select(table: pd.DataFrame, metric: str, query: str = "image") -> pd.DataFrame:
-    return table[(table["metric"] == metric) & (table["query"] == query)]
+UNIT = {"image": "px", "text": "tokens"}  # of distance
+DISTANCE = {
+    False: "distance between patch centres in input pixels, within the picture",
+    True: "distance in tokens, among those that are neither the first nor separators; no padding",
+}
+EVEN = {False: "1/N everywhere", True: "the same share for every token that a query sees"}
+OTHERS = {False: "the picture", True: "the others"}
+SINK = (
+    " Attention on the first token is often a sink: a head that finds nothing leaves its attention there, and it says "
+    "little about what the token means."
+)
+
+
+def main_query(table: pd.DataFrame) -> str:
+    """The kind of queries that most tokens are."""
+    return "text" if "text" in set(table["query"]) else "image"
+
+
+def select(table: pd.DataFrame, metric: str, query: str | None = None) -> pd.DataFrame:
+    return table[(table["metric"] == metric) & (table["query"] == (query or main_query(table)))]
 
 
 def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
@@ -64,7 +84,9 @@ def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
-    for ax, metric, unit in zip(axes, ("distance", "entropy_normalised"), ("mean distance (px)", "entropy / ln N")):
+    units = dict.fromkeys(UNIT[main_query(table)] for table in tables.values())
+    titles = (f"mean distance ({' or '.join(units)})", "entropy / ln N")
+    for ax, metric, unit in zip(axes, ("distance", "entropy_normalised"), titles):
         uniform = []
         for i, (label, table) in enumerate(tables.items()):
             rows = select(table, metric)
@@ -111,7 +133,7 @@ def draw_mass(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Stacked shares per block: one row per model, one column per kind of query."""
     from vitscope.report import figures as f
 
-    kinds = [k for k in ("class", "image") if any(k in set(t["query"]) for t in tables.values())]
+    kinds = [k for k in ("class", "first", "image", "text") if any(k in set(t["query"]) for t in tables.values())]
     fig, axes = f.new_figure(height=0.9 + 1.6 * len(tables), rows=len(tables), columns=len(kinds))
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
     names: dict[str, Artist] = {}
@@ -128,16 +150,20 @@ def draw_mass(tables: Mapping[str, pd.DataFrame]) -> Figure:
         ax.set(ylim=(0, 1), xlim=(-0.5, blocks - 0.5))
         ax.grid(False)
         f.label_axes(ax, y=f"{who}{kind}-token queries")
-    order = [name for name in PARTS if name in names]
+    order = [name for name in dict.fromkeys((*_parts(False), *_parts(True))) if name in names]
     fig.legend([names[name] for name in order], order, loc="outside lower center", ncols=len(order))
     return fig
 
 
-PARTS = ("class token", "registers", "the token itself", "image tokens")
+def _parts(texts: bool) -> tuple[str, str, str, str]:
+    """What tokens look at: the first at the bottom of a bar."""
+    if texts:
+        return "first token", "separators", "the token itself", "other tokens"
+    return "class token", "registers", "the token itself", "image tokens"
 
 
 def _stack(ax: Axes, table: pd.DataFrame, kind: str) -> dict[str, Artist]:
-    """Bars of `PARTS`, the first at the bottom -> {name: the bars}."""
+    """Bars of the `_parts`, the first at the bottom -> {name: the bars}."""
     from vitscope.report import figures as f
 
     def share(metric: str) -> np.ndarray | None:
@@ -145,19 +171,29 @@ def _stack(ax: Axes, table: pd.DataFrame, kind: str) -> dict[str, Artist]:
         return rows.groupby("block")["mean"].mean().to_numpy() if len(rows) else None
 
     blocks = sorted(table["block"].unique().tolist())
-    itself = share("mass_self") if kind == "image" else None  # a class token's own share is in that of the class tokens
-    colours = f.TOKEN_COLOURS
-    shares = (share("mass_class"), share("mass_register"), itself)
+    # a class token's own share is in that of the class tokens
+    itself = share("mass_self") if kind == main_query(table) else None
+    colours, texts = f.TOKEN_COLOURS, main_query(table) == "text"
+    special = ("mass_first", "mass_separator") if texts else ("mass_class", "mass_register")
+    shares = (*map(share, special), itself)
     rest = 1 - np.sum([s for s in shares if s is not None], axis=0)
     looks = ((colours["class"], 1.0), (colours["register"], 1.0), (colours["image"], 1.0), (colours["image"], 0.4))
     below = np.zeros(len(blocks))
     names: dict[str, Artist] = {}
-    for name, values, (colour, alpha) in zip(PARTS, (*shares, rest), looks):
+    for name, values, (colour, alpha) in zip(_parts(texts), (*shares, rest), looks):
         if values is not None:
             bars = ax.bar(blocks, values, bottom=below, width=0.86, color=colour, alpha=alpha)
             names[name] = bars[0]
             below = below + values
     return names
+
+
+MASSES = {
+    "mass_class": "class token",
+    "mass_register": "registers",
+    "mass_first": "first token",
+    "mass_separator": "separators",
+}
 
 
 def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
@@ -170,22 +206,24 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         mean, half = _over_heads(distance)
         first, last, uniform = mean.index[0], mean.index[-1], float(distance["uniform"].iloc[0])
         heads = distance[distance["block"] == first]["mean"]
-        ends = [f"{short(float(mean[b]))} px (95 % interval ± {short(float(half[b]), 2)})" for b in (first, last)]
+        unit, close = UNIT[main_query(table)], int((heads < uniform / 2).sum())
+        ends = [f"{short(float(mean[b]))} {unit} (95 % interval ± {short(float(half[b]), 2)})" for b in (first, last)]
         text = (
             f"{who}attention travels {ends[0]} in the first block and {ends[1]} in the last; uniform attention would "
-            f"travel {short(uniform)} px. {int((heads < uniform / 2).sum())} of {len(heads)} heads of the first block "
+            f"travel {short(uniform)} {unit}. {close} of {len(heads)} heads of the first block "
             "stay within half of that."
         )
         found.append(Finding(text, 0.5))
-    for kind, name in (("mass_class", "class token"), ("mass_register", "registers")):
+    for kind, name in MASSES.items():
         rows = select(table, kind)
-        if len(rows):
+        if len(rows) and float(rows["uniform"].iloc[0]) > 0:  # a tokenizer may have separators that no text has
             mean, half = _over_heads(rows)
             top, uniform = mean.index[int(mean.to_numpy().argmax())], float(rows["uniform"].iloc[0])
-            times = float(mean[top]) / uniform
+            times, share = float(mean[top]) / uniform, percent(float(mean[top]))
             text = (
-                f"{who}image tokens give the {name} {percent(float(mean[top]))} of their attention in block {top} "
-                f"(95 % interval ± {percent(float(half[top]), 2)}), {short(times)} times what uniform attention would."
+                f"{who}{main_query(table)} tokens give the {name} {share} of their attention in block {top} "
+                f"(95 % interval ± {percent(float(half[top]), 2)}), {short(times)} times what uniform attention would"
+                f"{': a sink' if kind == 'mass_first' and times > 10 else ''}."
             )
             found.append(Finding(text, 0.55 if times > 10 else 0.35))
     return found

@@ -74,7 +74,7 @@ def _rebuilt(model: Model) -> nn.Module | None:
     from vitscope.models.creation import create
 
     if model.row.text:
-        built: nn.Module = type(model.module)(copy.deepcopy(model.module.config))  # type: ignore[arg-type]
+        built: nn.Module = type(model.module)(copy.deepcopy(model.module.config))
         return built.to(next(model.module.parameters()).dtype)
     if "options" not in model.source:
         return None

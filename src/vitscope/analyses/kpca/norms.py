@@ -114,7 +114,7 @@ class Norms(KpcaAnalysis):
         quotients = {
             f"of_{name}s": (cells[name][:, 1:2] / cells[name][:, :1]).expand(-1, 3) for name in ("mean", "median")
         }
-        places = {"block": [b for b in blocks for _ in NORMS], "norm": [*NORMS] * len(blocks)}
+        places: dict[str, object] = {"block": [b for b in blocks for _ in NORMS], "norm": [*NORMS] * len(blocks)}
         tables = {
             "kpca_norms": table(slice(2), places, {}),
             "kpca_norms_ratio": table(2, {"block": [*blocks]}, quotients),
