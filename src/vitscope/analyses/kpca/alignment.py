@@ -6,6 +6,10 @@ leaves open what eigenvectors leave open: principal angles and CCA see only the 
 invertible mixing of columns changes nothing), Procrustes forgives a rotation, component matching forgives sign, order
 and length.
 
+The same token twice in a text may have the same values (in the first block of models with rotary positions). What is
+then zero comes out as rounding, and a measure must not take that for a distance or a direction: `rounding` is the
+relative size up to which it does not. 0 looks at everything.
+
 CKA: Kornblith et al., ICML 2019. CCA and principal angles: Bjorck & Golub 1973. Procrustes: Schonemann 1966.
 """
 
@@ -53,13 +57,21 @@ def linear_cka(x: Tensor, y: Tensor) -> Tensor:
     return ratio(frobenius(x.mT @ y).square(), frobenius(x.mT @ x) * frobenius(y.mT @ y))
 
 
-def rbf_gram(x: Tensor) -> Tensor:
+def rounding_of(dtype: torch.dtype) -> float:
+    """How far apart two vectors that should be equal may be, relative to their length."""
+    return min(64 * torch.finfo(dtype).eps, 1e-4)
+
+
+def rbf_gram(x: Tensor, rounding: float = 0.0) -> Tensor:
     """Centred RBF kernel exp(-d^2 / (2 sigma^2)), sigma^2 = (lower) median of the positive d^2: (..., N, N)."""
     inner = x @ x.mT
     lengths = inner.diagonal(dim1=-2, dim2=-1)
     lengths = lengths.clone()
     squared = inner.mul_(-2).add_(lengths[..., :, None]).add_(lengths[..., None, :]).clamp_min_(0)
     squared.diagonal(dim1=-2, dim2=-1).zero_()
+    if rounding:  # inner products have lost half the digits of a distance
+        least = max(rounding**2, 64 * torch.finfo(x.dtype).eps)
+        squared.masked_fill_(squared <= least * (lengths[..., :, None] + lengths[..., None, :]), 0.0)
     return centre_(squared.div_(-2 * median_of_pairs(squared)[..., None, None]).exp_())
 
 
@@ -97,9 +109,13 @@ def pearson_of_tokens(x: Tensor, y: Tensor) -> Tensor:
     return cosines(*(z - z.mean(-1, keepdim=True) for z in (x, y)))
 
 
-def orthonormal_basis(x: Tensor) -> Tensor:
-    """Columns that span what the columns of X span: (..., N, D)."""
-    return torch.linalg.qr(x)[0]
+def orthonormal_basis(x: Tensor, rounding: float = 0.0) -> Tensor:
+    """Columns that span what the columns of X span: (..., N, D). With `rounding`, those that add nothing are zero."""
+    q, r = torch.linalg.qr(x)
+    if not rounding:
+        return q
+    added = r.diagonal(dim1=-2, dim2=-1).abs() > rounding * x.norm(dim=-2)
+    return q * added[..., None, :]
 
 
 def principal_cosines(basis_x: Tensor, basis_y: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from torch import Tensor
 from vitscope.analyses.attention_facts import attention_facts, check_points
 from vitscope.analyses.base import Analysis, Headline, zeros
 from vitscope.analyses.control import check_control
+from vitscope.analyses.kpca.eigen import certain_vectors
 from vitscope.analyses.kpca.gram import all_finite, double
-from vitscope.analyses.kpca.keygram import shared_for
+from vitscope.analyses.kpca.keygram import KeyGram, shared_for
 from vitscope.analyses.kpca.texts import Piece, is_causal, pieces, sees_all, text_remarks
 from vitscope.architectures.families import block_row
 from vitscope.architectures.text_layout import TextLayout
@@ -148,14 +149,21 @@ class KpcaAnalysis(Analysis):
 
     @property
     def least(self) -> int:
-        """Tokens that a text must have: one token has no axis."""
+        """Tokens that a text must have: N of them have N - 1 axes."""
         if not self.layout.sequence:
             return 0
-        return self.layout.head_dim if self.axes_needed else 2
+        return 1 + (self.layout.head_dim if self.axes_needed else 1)
 
     def blocks_of(self, tokens: int) -> list[bool]:
         """Which blocks look at a text of so many tokens."""
         return [tokens >= self.least and sees_all(self.layout, b, tokens) for b in range(self.layout.blocks)]
+
+    def axes_of(self, gram: KeyGram) -> Tensor:
+        """The first D_v eigenvectors as columns (B, H, N, D_v); of texts, those that can be told from rounding."""
+        assert gram.vectors is not None
+        if not self.layout.sequence or self.variant == "code":
+            return gram.vectors
+        return certain_vectors(gram.eigenvalues, gram.vectors)
 
     def concerns(self, batch: Batch) -> bool:
         return self.every == 1 or bool((batch.indices % self.every == 0).any())
@@ -177,7 +185,7 @@ class KpcaAnalysis(Analysis):
         raise UnsuitableDataError(
             f"{self.name}: all {int(self.sums['too_short']):,} texts have fewer than {self.least} tokens. "
             + (
-                "Kernel PCA of N tokens has at most N axes, and the theorem needs one per head dimension (D_v <= N): "
+                "Kernel PCA of N tokens has N - 1 axes, and the theorem needs one per head dimension: "
                 "give longer texts, or use kpca.spectrum, kpca.reconstruction and kpca.norms."
                 if self.axes_needed
                 else "Give longer texts."

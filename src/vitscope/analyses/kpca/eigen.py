@@ -9,6 +9,9 @@ from vitscope.analyses.kpca.gram import Variant
 from vitscope.errors import NumericalError
 
 
+CERTAIN = 1e3  # times rounding: vectors of such eigenvalues are right to three digits
+
+
 def eigenvalues(matrix: Tensor, variant: Variant = "exact") -> Tensor:
     """All eigenvalues of symmetric positive semi-definite matrices (..., N, N), largest first: (..., N).
 
@@ -60,6 +63,16 @@ def fix_signs(vectors: Tensor) -> Tensor:
     return vectors * torch.where(peak < 0, -1.0, 1.0).to(vectors.dtype)
 
 
-def numerical_rank(values: Tensor) -> Tensor:
-    """How many eigenvalues (..., N), largest first, stand out from rounding."""
-    return (values > rounding(values[..., :1], values.shape[-1])).sum(-1)
+def numerical_rank(values: Tensor, times: float = 1.0) -> Tensor:
+    """How many eigenvalues (..., N), largest first, stand out from rounding, by so many times."""
+    return (values > times * rounding(values[..., :1], values.shape[-1])).sum(-1)
+
+
+def certain_vectors(values: Tensor, vectors: Tensor) -> Tensor:
+    """Eigenvectors (..., N, D), zero where an eigenvalue does not stand out from rounding enough to know its vector.
+
+    An eigenvector is off by about rounding / eigenvalue. Where one key is a sink, the other keys' eigenvalues fall
+    below 1e-12 of the first, and the vectors that LAPACK gives for them change with any digit of the keys.
+    """
+    known = torch.arange(vectors.shape[-1], device=vectors.device) < numerical_rank(values, CERTAIN)[..., None]
+    return vectors * known[..., None, :]

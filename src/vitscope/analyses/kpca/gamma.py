@@ -125,7 +125,6 @@ class Gamma(KpcaAnalysis):
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
         variant: Variant = self.variant  # type: ignore[assignment]
         gram = self.shared.gram(k, vectors=True, standardised=self.standardised, variant=variant)
-        assert gram.vectors is not None
         seed = self.setting.seed
 
         def measure(k: Tensor, v: Tensor, vectors: Tensor, log_g: Tensor, images: Tensor) -> dict[str, Tensor]:
@@ -142,7 +141,7 @@ class Gamma(KpcaAnalysis):
                 found[f"{kind}.off_centre"] = lost if kind == "recovered" else off_centre(a)
             return found
 
-        found = over_images(measure, k, v, gram.vectors, gram.log_g, batch.indices)  # each (B, H, D)
+        found = over_images(measure, k, v, self.axes_of(gram), gram.log_g, batch.indices)  # each (B, H, D)
         for kind in VECTORS:
             for metric in METRICS:
                 self.add_moments(f"{kind}.{metric}", found[f"{kind}.{metric}"].flatten(0, 1), block)

@@ -77,13 +77,13 @@ class Side:
     centred_basis: Tensor  # and of the centred columns
 
     @classmethod
-    def of(cls, values: Tensor, unit: Tensor | None = None, variant: Variant = "exact") -> Side:
+    def of(cls, values: Tensor, unit: Tensor | None = None, variant: Variant = "exact", rounding: float = 0.0) -> Side:
         return cls(
             values,
             divided_rows(values, values.norm(dim=-1), variant) if unit is None else unit,
-            alignment.rbf_gram(values),
-            alignment.orthonormal_basis(values),
-            alignment.orthonormal_basis(alignment.centre_columns(values)),
+            alignment.rbf_gram(values, rounding),
+            alignment.orthonormal_basis(values, rounding),
+            alignment.orthonormal_basis(alignment.centre_columns(values), rounding),
         )
 
     def roll(self) -> Side:
@@ -98,11 +98,11 @@ def divided_rows(directions: Tensor, lengths: Tensor, variant: Variant) -> Tenso
     return alignment.unit_rows(directions)
 
 
-def theoretical_side(vectors: Tensor, log_g: Tensor, variant: Variant = "exact") -> Side:
+def theoretical_side(vectors: Tensor, log_g: Tensor, variant: Variant = "exact", rounding: float = 0.0) -> Side:
     """V^ up to one positive factor per head. Row directions are the vectors': they survive where 1 / g does not."""
     centred = vectors - vectors.mean(-2, keepdim=True)
     rows = divided_rows(centred, centred.norm(dim=-1) * (-log_g).exp(), variant)
-    return Side.of(theoretical_values(vectors, log_g, unit_scale(log_g)), rows)
+    return Side.of(theoretical_values(vectors, log_g, unit_scale(log_g)), rows, rounding=rounding)
 
 
 def measures(learned: Side, theory: Side, log_g: Tensor, variant: Variant = "exact") -> dict[str, Tensor]:
@@ -178,16 +178,21 @@ class Values(KpcaAnalysis):
     def read(self, block: int, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> None:
         variant: Variant = self.variant  # type: ignore[assignment]
         gram = self.shared.gram(k, vectors=True, standardised=self.standardised, variant=variant)
-        assert gram.vectors is not None
-        vectors = gram.vectors
+        vectors = self.axes_of(gram)
         if self.axes == "kpca":  # a factor per head is open, so eigenvalues relative to the first will do
             relative = gram.eigenvalues[..., : self.count] / gram.eigenvalues[..., :1]
             real = torch.arange(self.count, device=relative.device) < numerical_rank(gram.eigenvalues)[..., None]
             vectors = vectors / torch.where(real, relative, torch.inf).sqrt()[..., None, :]
 
+        # a text repeats its tokens, and may have fewer axes than D_v
+        rounding, exact_rounding = (
+            alignment.rounding_of(dtype) if self.layout.sequence else 0.0 for dtype in (v.dtype, torch.float64)
+        )
+
         def measure(v: Tensor, vectors: Tensor, log_g: Tensor, images: Tensor) -> dict[str, Tensor]:
             v = double(v)
-            theory, sides = theoretical_side(vectors, log_g, variant), {LEARNED: Side.of(v, variant=variant)}
+            theory = theoretical_side(vectors, log_g, variant, exact_rounding)
+            sides = {LEARNED: Side.of(v, variant=variant, rounding=rounding)}
             if RANDOM in self.kinds:
                 draw = nulls.normal(tuple(v.shape[1:]), self.setting.seed, nulls.VALUES, block, images).to(v)
                 sides[RANDOM] = Side.of(nulls.with_row_norms(draw, v), variant=variant)
