@@ -117,7 +117,7 @@ def add_texts(sums: dict[str, Tensor], layout: TextLayout, block: int, pattern: 
     """Add a batch's statistics of a block to the sums."""
     groups = {kind: inside.to(pattern.device) for kind, inside in layout.groups(batch).items()}
     seen = seen_keys(layout, block, torch.stack(list(groups.values())).any(0))
-    uniform = (seen / seen.sum(-1, keepdim=True).clamp_min(1))[:, None]  # (B, 1, N, N)
+    uniform = (seen.double() / seen.sum(-1, keepdim=True).clamp_min(1))[:, None]  # (B, 1, N, N)
     found, even = (text_statistics(x, seen, groups) for x in (pattern, uniform))
     for metric in metrics_of(layout):
         for name, values in ((metric, found[metric]), (f"{metric}.uniform", even[metric])):

@@ -8,7 +8,6 @@ from torch import Tensor
 from vitscope.analyses.kpca.gram import Variant
 from vitscope.errors import NumericalError
 
-
 CERTAIN = 1e3  # times rounding: vectors of such eigenvalues are right to three digits
 
 
