@@ -151,6 +151,7 @@ def analyze_one(
                 run.log_warning(remark)
         return True
 
+    told = len(data.warnings)
     try:
         unfinished = processes.first_decides(begin)
         if run is None:
@@ -171,6 +172,8 @@ def analyze_one(
         share.restore()
         with _progress_bar(share, options, processes) as bar:
             share.finish(data, options.batch_size, options.workers, bar)
+        for remark in data.warnings[told:]:  # what came up while batches were made
+            run.log_warning(remark)
         processes.barrier()
         processes.first_decides(lambda: put_together(run, running, data, share, processes))
         return run

@@ -35,6 +35,8 @@ class Gallery(Analysis):
         self.run, self.setting, self.model = run, setting, model
 
     def end_batch(self, batch: Batch) -> None:
+        if not self.setting.task.one_class:
+            return
         rows = gallery_rows(batch, self.setting.gallery, self.setting.classes, self.model.num_classes)
         if rows is not None:
             self.run.check_writable()  # a pass takes a while: the folder may be another process's by now

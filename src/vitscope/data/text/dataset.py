@@ -40,6 +40,7 @@ class TextData:
     Where windows were asked for, these are the documents; `cut(preprocess)` gives the windows themselves.
     """
 
+    task: Any = "language"
     classes: Sequence[str] = ()
     class_ids: Sequence[str] = ()
     num_classes = 0
@@ -127,6 +128,10 @@ class TextData:
             "num_classes": 0,
             "fingerprint": self.fingerprint(),
         }
+
+    def ordered_as(self, classes: Sequence[str]) -> Any:
+        """Texts have no classes to be put in order."""
+        return self
 
     def check_head(self, num_classes: int, model: str = "the model") -> None:
         """Texts have no classes that a head could be at odds with: whether a vocabulary fits is the tokenizer's."""

@@ -27,6 +27,7 @@ from vitscope.errors import DataError
 class WindowData:
     """Windows in a fixed order; item `i` is window `i`. Targets are the tokens that no window before has scored."""
 
+    task: Any = "language"
     classes: Sequence[str] = ()
     class_ids: Sequence[str] = ()
     num_classes = 0
@@ -86,6 +87,10 @@ class WindowData:
         told = self.texts.describe()
         digest = hashlib.sha256(f"{told['fingerprint']}\n".encode() + self.table.astype("<i8").tobytes())
         return {**told, "documents": told["n"], "n": len(self), "fingerprint": digest.hexdigest()[:32]}
+
+    def ordered_as(self, classes: Sequence[str]) -> Any:
+        """Texts have no classes to be put in order."""
+        return self
 
     def check_head(self, num_classes: int, model: str = "the model") -> None:
         """Windows have no classes that a head could be at odds with."""
