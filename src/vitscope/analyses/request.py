@@ -198,13 +198,8 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         data = data or self.load()
         wanted = self.suited(wanted, data)
         opened = [self.ready(model) for model in models or self.open()]
-        how: dict[str, Any] = {
-            "several": len(opened) > 1,
-            "explicit": self.explicit,
-            "command": command,
-            "kind": self.kind,
-        }
-        return analyze_models(opened, data, wanted, self, **how)
+        how: dict[str, Any] = {"several": len(opened) > 1, "explicit": self.explicit}
+        return analyze_models(opened, data, wanted, self, command=command, kind=self.kind, **how)
 
 
 def call(

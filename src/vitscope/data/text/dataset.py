@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from vitscope.data.batch import Batch
+from vitscope.data.dealing import Turn
 from vitscope.data.text.options import TextOptions
 from vitscope.data.text.source import LINES, WINDOWS, TextSource
 from vitscope.data.text.texts import Names
@@ -145,17 +146,7 @@ class TextData:
 
         return cut_windows(self, preprocess)
 
-    def batches(
-        self,
-        preprocess: Tokenizes,
-        batch_size: int = 64,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
-        workers: int = 0,
-        context: str | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, preprocess: Tokenizes, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """Batches of tokens in a fixed order, padded on the right to the longest text of the batch.
 
         Batch `b` always holds texts `b * batch_size` and following, and belongs to process `b % world`. Texts that are
@@ -165,11 +156,10 @@ class TextData:
         """
         from vitscope.data.text.batching import text_batches
 
-        which: dict[str, Any] = {"rank": rank, "world": world, "start": start, "workers": workers, "context": context}
         found = self.cut(preprocess)
         if found is not self:
-            return found.batches(preprocess, batch_size, **which)
-        return text_batches(self, preprocess, batch_size, **which)
+            return found.batches(preprocess, batch_size, **turn)
+        return text_batches(self, preprocess, batch_size, **turn)
 
     def remark(self, text: str) -> None:
         """Note something that came up while batches were made, once."""
