@@ -22,8 +22,8 @@ OF_TEXTS = ("unit", "min_chars", "column", "context", "stride", "joined", "bos",
 
 # the configuration of a run, as the engine saves it
 IMAGES = {
-    "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
-    "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
+    "name?": str, "split": (str, None), "source": str, "root": (str, None), "images?": (int, None), "seed?": int,
+    "per_class?": (int, None), "list_file?": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
     "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str, "own?": {},
     "first?": int, "documents?": int, "unit?": str, "min_chars?": int, "column?": str, "context?": int, "stride?": int,
     "joined?": bool, "bos?": bool, "windows?": int, "texts?": (int, None), "subset?": int,
@@ -313,9 +313,9 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
         "data": place_of(data["source"], directory),
         "split": data["split"],
         "root": place_of(data["root"], directory),
-        "images": data["images"],
-        "per_class": data["per_class"],
-        "list": place_of(data["list_file"], directory),
+        "images": data.get("images", data.get("texts")),
+        "per_class": data.get("per_class"),
+        "list": place_of(data.get("list_file"), directory),
         "every": data.get("every", 1),
         **{name: data[name] for name in ("first", *OF_TEXTS) if name in data},
         "share": data["share"],

@@ -58,7 +58,7 @@ class EvaluateOptions(Request):
 
     @classmethod
     def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
-        if "clean" not in config.get("data", {}):  # a task that has an evaluation of its own
+        if config.get("task") and "clean" not in config["data"]:  # a task that has an evaluation of its own
             return options_of_run(config, directory)
         check_saved(config, EVALUATED)
         data = config["data"]
@@ -86,6 +86,8 @@ class EvaluateOptions(Request):
         """All that the models are tried on, the clean images first."""
         from vitscope.robustness.evaluating import shifted_data
 
+        if self.unit is None and (self.stride or self.joined or self.bos or self.windows):
+            return replace(self, unit="windows").load(data)
         clean = super().load(data) if data is not None or self.data else None
         if clean is not None and self.own_evaluation(clean):
             # perplexity is that of windows unless something else is asked for
