@@ -165,9 +165,28 @@ def heads_of(module: nn.Module) -> list[nn.Module]:
     return [head for head in (module.get_submodule(name) if name else None, second) if head is not None]
 
 
+def count_outputs(module: nn.Module) -> int:
+    """`num_classes`, as models of timm have it; of one's own that has none, the outputs of its head."""
+    said = getattr(module, "num_classes", None)
+    if said is not None:
+        return int(said)
+    head = next(iter(heads_of(module)), None)
+    return head.out_features if isinstance(head, nn.Linear) else 0
+
+
 def check_model(module: nn.Module) -> str:
     """The family's readable name, or UnsupportedModelError with the reason."""
     family = family_of(module)
+    for part in ("embedding", "blocks", "norm", "head"):
+        name = getattr(family, part)
+        try:
+            module.get_submodule(name)
+        except AttributeError as error:
+            own = ", ".join(child for child, _ in module.named_children())
+            raise UnsupportedModelError(
+                f"{type(module).__name__} has no module {name!r}, its {part} by its Family: it has {own}. Say which "
+                f"one it is: Family({family.title!r}, {part}=...)."
+            ) from error
     for block in blocks_of(module):
         block_row(block)
     return family.title

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from vitscope.architectures.families import final_norms, heads_of
+from vitscope.architectures.families import count_outputs, final_norms, heads_of
 from vitscope.errors import UnsupportedModelError
 
 Head = Literal["mean", "class", "distillation"]
@@ -21,7 +21,7 @@ def why_no_class_space(module: Any, name: str, origin: Origin = "tag") -> str | 
     """The reason why tokens of this model cannot be projected on classes, or None if they can."""
     if getattr(module, "attn_pool", None) is not None:
         return "it pools its tokens by attention: a single token has no way of its own to the head"
-    if module.num_classes == 0 or not isinstance(next(iter(heads_of(module)), None), nn.Linear):
+    if count_outputs(module) == 0 or not isinstance(next(iter(heads_of(module)), None), nn.Linear):
         return "it has no classes (its head is empty); give weights with a classifier"
     if _may_be_embedding(module, name, origin):
         return (

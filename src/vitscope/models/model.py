@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.architectures.compiled import refuse_compiled
-from vitscope.architectures.families import blocks_of, check_model, family_of
+from vitscope.architectures.families import blocks_of, check_model, count_outputs, family_of
 from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.capture import Cache, Edit, Tracer, resolve
 from vitscope.errors import VitscopeError
@@ -49,7 +49,7 @@ class Model:
 
     @property
     def num_classes(self) -> int:
-        return int(self.module.num_classes)  # type: ignore[arg-type]
+        return count_outputs(self.module)
 
     @property
     def device(self) -> torch.device:
