@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vitscope.data.registry import list_datasets as list_datasets
     from vitscope.data.registry import register_dataset as register_dataset
     from vitscope.data.source import Source as Source
+    from vitscope.data.tensors import Tensors as Tensors
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -34,6 +35,7 @@ __getattr__, __dir__, __all__ = lazy(
         "OBJECT": "batch",
         "Skipped": "batch",
         "Source": "source",
+        "Tensors": "tensors",
         "list_datasets": "registry",
         "load_data": "loading",
         "register_dataset": "registry",
