@@ -19,10 +19,13 @@ def first_process() -> bool:
 def show(runs: Sequence[Run]) -> None:
     if not first_process():
         return
+    from vitscope.tasks.words import Words
+
     for run in runs:
+        items = Words.of_config(run.config).items
         print(f"{run.label}: {run.path}")
         for name, figure in run.summary.items():
-            print(f"  {name:<36} {figure['value']:>10.4g} {figure['unit']:<6} ({figure['n']:,} images)")
+            print(f"  {name:<36} {figure['value']:>10.4g} {figure['unit']:<6} ({figure['n']:,} {items})")
         for warning in run.warnings:
             print(f"  note: {warning}")
     page = (runs[0].path if len(runs) == 1 else Path(os.path.commonpath([r.path for r in runs]))) / "report.html"
