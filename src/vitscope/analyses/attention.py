@@ -201,6 +201,9 @@ class Attention(Analysis):
     def _exists(self, metric: str) -> bool:
         return {"mass_class": self.layout.class_tokens, "mass_register": self.layout.register_tokens}.get(metric, 1) > 0
 
+    def _unit(self, metric: str) -> str:
+        return "tokens" if metric == "distance" and self.layout.sequence else UNITS[metric]
+
     def _frame(self, metric: str) -> pd.DataFrame:
         import pandas as pd
 
@@ -224,7 +227,7 @@ class Attention(Analysis):
                 "mean": mean.flatten().numpy(),
                 "std": std.flatten().numpy(),
                 "uniform": uniform_value(metric, self.layout),
-                "unit": UNITS[metric],
+                "unit": self._unit(metric),
                 "n": n.flatten().numpy(),
             }
         )
@@ -236,5 +239,5 @@ class Attention(Analysis):
             rows = table[(table["metric"] == metric) & (table["query"] == query)]
             if len(rows):
                 note = "; ".join([f"mean over heads and blocks, {query}-token queries", *self.remarks])
-                figures[metric] = Headline(float(rows["mean"].mean()), UNITS[metric], n, note)
+                figures[metric] = Headline(float(rows["mean"].mean()), self._unit(metric), n, note)
         return figures

@@ -23,6 +23,7 @@ from vitscope.analyses.request import AnalyzeOptions, call
 from vitscope.analyses.selection import Wanted, choose_analyses, start_analyses
 from vitscope.analyses.share import Share, check_world
 from vitscope.data.dealing import dealt_images
+from vitscope.data.own import check_whole
 from vitscope.errors import VitscopeError
 from vitscope.processes import Processes
 from vitscope.tasks import task_of
@@ -88,6 +89,7 @@ def analyze_models(
     how: `command` and `kind` of the runs.
     """
     check_control(options.control)
+    check_whole(data)
     processes = Processes.join()
     labels: list[str] = []
     runs = []

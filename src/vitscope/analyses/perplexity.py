@@ -26,7 +26,6 @@ from vitscope.tasks.language import LONGEST, token_losses
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -47,6 +46,7 @@ def ratio_interval(sums: Tensor, counts: Tensor) -> tuple[float, float, float]:
 class Perplexity(Analysis):
     """Perplexity and the share of tokens that are the model's first guess, over all targets and per document."""
 
+    task = "language"
     optional = ("low", "high")
 
     def start(self, model: Model) -> None:
@@ -59,10 +59,6 @@ class Perplexity(Analysis):
             raise UnsupportedModelError(f"{model.name} has no head that names words: there is no probability of any.")
         self.length = int(model.preprocess.length)
         self.sums = {"documents": zeros(0)}
-
-    def check_data(self, data: Data) -> None:
-        if getattr(data, "documents", None) is None:
-            raise UnsuitableDataError(f"perplexity is that of texts, and {data.name} are none: try --data pydoc.")
 
     def prepare(self, data: Any, model: Model) -> None:
         self.document = torch.as_tensor(data.documents).long()  # (items,)

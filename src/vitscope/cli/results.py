@@ -21,6 +21,7 @@ def first_process() -> bool:
 def show(runs: Sequence[Run]) -> None:
     if not first_process():
         return
+
     for run in runs:
         items = Words.of_config(run.config).items
         print(f"{run.label}: {run.path}")
