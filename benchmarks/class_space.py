@@ -86,14 +86,14 @@ def main() -> None:
     lens = Lens(images=[100])
 
     def items(tokens: str) -> list[Analysis]:
-        return [Identifiability(tokens), Composition(tokens), Memories(tokens)]  # type: ignore[arg-type]
+        return [kind(tokens=tokens) for kind in (Identifiability, Composition, Memories)]  # type: ignore[arg-type]
 
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     contenders: dict[str, Callable[[], object]] = {
         "plain forward": lambda: model.module(batch.images),
         "forward and bare products": floor(model, batch.images),
         "items 1-4, all tokens": one_pass(model, batch, *items("all"), lens),
-        "items 1-4, class token only": one_pass(model, batch, *items("class"), Lens("class", images=[100])),
+        "items 1-4, class token only": one_pass(model, batch, *items("class"), Lens(tokens="class", images=[100])),
         "Chefer relevancy": lambda: relevance(model, batch.images, batch.labels, "chefer"),
         "class-embedding gradients": lambda: relevance(model, batch.images, batch.labels, "class_gradients"),
     }

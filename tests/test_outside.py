@@ -79,6 +79,35 @@ def dark(pixels, severity, seeds):
 """
 
 
+LOUDNESS = """
+
+@register_analysis("loudness")
+class Loudness(Analysis):
+    def __init__(self, power: int = 1):
+        super().__init__()
+        self.power = power
+
+    def tables(self):
+        return {"loudness": pd.DataFrame({"power": [self.power]})}
+"""
+STAY = """
+
+from dataclasses import dataclass
+
+from vitscope.robustness import Attack, register_attack
+
+
+@register_attack("stay")
+@dataclass(frozen=True)
+class Stay(Attack):
+    norms = ("linf",)
+    times: int = 1
+
+    def perturb(self, target, victims, eps):
+        return victims.images
+"""
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module in the current folder that leaves a trace when it is imported -> its name, new in every test."""
@@ -140,7 +169,27 @@ def test_the_address_of_a_decorated_class_does_not_rename_it(here):
     assert ANALYSES.get(f"{here}:Plain").name == f"{here}:Plain"
 
 
-def test_a_redrawn_page_keeps_the_tables_of_a_panel_whose_code_is_not_trusted(here, capsys):
+@pytest.mark.parametrize("called", ["loudness", "{here}:Loudness"])
+def test_options_go_to_an_analysis_of_ones_own_by_its_name_or_by_its_address(called, here, capsys):
+    with open(f"{here}.py", "a") as file:
+        file.write(LOUDNESS)
+    option = called.format(here=here) + ".power=2"
+    only = ["--data", f"{here}:squares", "--only", f"{here}:Loudness", "--set", option, "--no-report"]
+    assert run(["analyze", *COMMON, *only, "--out", "run"]) == 0, capsys.readouterr().err
+    assert vitscope.Run.open("run").config["analyses"] == {"loudness": {"power": 2}}
+
+
+@pytest.mark.parametrize("called", ["stay", "{here}:Stay"])
+def test_options_go_to_an_attack_of_ones_own_by_its_name_or_by_its_address(called, here, capsys):
+    with open(f"{here}.py", "a") as file:
+        file.write(STAY)
+    option = called.format(here=here) + ".times=2"
+    which = ["--data", f"{here}:squares", "--attacks", f"{here}:Stay", "--set", option, "--eps", "1/255", "--no-report"]
+    assert run(["attack", *COMMON, *which, "--out", "run"]) == 0, capsys.readouterr().err
+    assert vitscope.Run.open("run").config["analyses"]["attack"]["attacks"] == {"stay": {"times": 2}}
+
+
+def test_a_redrawn_page_keeps_the_tables_of_a_panel_whose_code_is_not_trusted(here, capsys, caplog):
     only = ["--data", f"{here}:squares", "--only", f"{here}:Brightness"]
     assert run(["analyze", *COMMON, *only, "--out", "run"]) == 0, capsys.readouterr().err
     page = Path("run/report.html")
@@ -148,6 +197,7 @@ def test_a_redrawn_page_keeps_the_tables_of_a_panel_whose_code_is_not_trusted(he
     forget(here)
     run(["report", "run"])
     assert not was_imported()
+    assert "Panels may be missing" in caplog.text
     assert "How bright is it?" not in page.read_text()
     assert "tables/brightness.csv" in page.read_text()
     assert f"module &#39;{here}&#39;" in page.read_text()

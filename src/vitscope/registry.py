@@ -95,6 +95,10 @@ class Registry:
                 return name, known
         return word, self.adopt(word, thing)
 
+    def called(self, word: str) -> str:
+        """The name behind a name or an address. Only an address is looked up, which imports its module."""
+        return self.resolve(word)[0] if ":" in word else word
+
     def adopt(self, address: str, thing: Any) -> Any:
         """Register what has no name of its own under its address."""
         if isinstance(thing, type):

@@ -14,6 +14,7 @@ from vitscope.outside import import_remembered, only_named, reading
 from vitscope.runs.config import difference
 from vitscope.runs.run import Run
 from vitscope.runs.shape import check_saved
+from vitscope.tasks import task_of
 
 # where things lie now may differ; what they are may not
 _PLACES = ("path", "run_path", "folder", "source", "root", "list_file")
@@ -47,8 +48,12 @@ def _rerun(run: str | Path | Run, out: str | Path | None, overwrite: bool, how: 
 def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
     options = with_values(_request(old), changes)
     data = options.load()
-    _check_same(old, "data", old.config["data"], data.describe())
+    task = task_of(data)
+    if task.one_class:  # before a model is fetched
+        _check_same(old, "data", old.config["data"], data.describe())
     models = options.open()
+    if not task.one_class:  # where windows begin, the tokenizer says
+        _check_same(old, "data", old.config["data"], task.match(models[0], data)[0].describe())
     _check_same(old, "model", old.config["model"], models[0].source)
     return options.run(data, models, command=command)[0]
 
@@ -58,7 +63,7 @@ def _request(old: Run) -> Request:
         if old.kind == "evaluate":
             from vitscope.robustness.evaluation.evaluate_options import EVALUATED, EvaluateOptions
 
-            check_saved(old.config, EVALUATED)
+            check_saved(old.config, ANALYZED if old.config.get("task") else EVALUATED)
             return EvaluateOptions.from_config(old.config, _started_in(old))
         check_saved(old.config, ANALYZED)
         if list(old.config["analyses"]) == ["attack"]:

@@ -42,3 +42,10 @@ def test_rows_name_classes_only_where_they_are_known():
     rows = gallery_rows(batch, frozenset({9}), ["x", "y", "z"], head=0)
     assert rows[["image", "prediction", "predicted_name"]].values.tolist() == [[9, -1, ""]]
     assert gallery_rows(batch, frozenset({5}), ["x", "y", "z"], head=3) is None
+
+
+def test_rows_name_no_class_where_items_have_none():
+    targets, outputs = torch.tensor([[0.5], [torch.nan]]), torch.zeros(2, 4, 3)  # a number; outputs at each of 4 tokens
+    batch = Batch(torch.zeros(2, 1, 2, 2), targets, torch.tensor([4, 9]), ["a", "b"], outputs=outputs)
+    rows = gallery_rows(batch, frozenset({4, 9}), ["x", "y", "z"], head=3, one_class=False)
+    assert rows[["label", "class_name", "prediction", "predicted_name"]].values.tolist() == [[-1, "", -1, ""]] * 2

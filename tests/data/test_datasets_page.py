@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitscope.data import list_datasets, load_data
 from vitscope.registry import DATASETS
@@ -25,6 +26,19 @@ def test_the_dataset_of_ten_lines_works(tmp_path: Path, monkeypatch: pytest.Monk
     assert (len(load_data("shapes", "train")), len(load_data("shapes", "test"))) == (160, 40)
     assert data[99].image.getpixel((16, 16)) == 255
     assert data[0].image.getpixel((0, 0)) == 0
+
+
+def test_the_tensors_of_ten_lines_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(import torch.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "walks.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with DATASETS.restored():
+        data, chosen = load_data("walks:walks"), load_data("walks:walks", "train", images=6)
+    assert (len(data), data.split, data.classes) == (500, "test", ["down", "up"])
+    assert (chosen.split, sorted(chosen.labels)) == ("train", [0, 0, 0, 1, 1, 1])
+    (batch,) = chosen.batches(None)
+    assert torch.equal(batch.inputs.sum(1) > 0, batch.targets == 1)
 
 
 def test_every_dataset_of_the_package_is_described() -> None:

@@ -228,6 +228,9 @@ class Attention(Analysis):
     def _exists(self, metric: str) -> bool:
         return {"mass_class": self.layout.class_tokens, "mass_register": self.layout.register_tokens}.get(metric, 1) > 0
 
+    def _unit(self, metric: str) -> str:
+        return "tokens" if metric == "distance" and self.layout.sequence else UNITS[metric]
+
     def _frame(self, metric: str) -> pd.DataFrame:
         import pandas as pd
 
@@ -251,7 +254,7 @@ class Attention(Analysis):
                 "mean": mean.flatten().numpy(),
                 "std": std.flatten().numpy(),
                 "uniform": uniform_value(metric, self.layout),
-                "unit": UNITS[metric],
+                "unit": self._unit(metric),
                 "n": n.flatten().numpy(),
             }
         )

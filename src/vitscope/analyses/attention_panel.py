@@ -55,7 +55,6 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
 
 
-UNIT = {"image": "px", "text": "tokens"}  # of distance
 DISTANCE = {
     False: "distance between patch centres in input pixels, within the picture",
     True: "distance in tokens, among those that are neither the first nor separators; no padding",
@@ -77,6 +76,11 @@ def select(table: pd.DataFrame, metric: str, query: str | None = None) -> pd.Dat
     return table[(table["metric"] == metric) & (table["query"] == (query or main_query(table)))]
 
 
+def _unit(distances: pd.DataFrame) -> str:
+    """Of pictures pixels, of sequences tokens."""
+    return str(distances["unit"].iloc[0]) if "unit" in distances and len(distances) else "px"
+
+
 def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Distance beside entropy; one colour per model, all models on the same axes."""
     from vitscope.report import figures as f
@@ -84,9 +88,9 @@ def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
-    units = dict.fromkeys(UNIT[main_query(table)] for table in tables.values())
-    titles = (f"mean distance ({' or '.join(units)})", "entropy / ln N")
-    for ax, metric, unit in zip(axes, ("distance", "entropy_normalised"), titles):
+    units = sorted({_unit(select(table, "distance")) for table in tables.values()})
+    names = (f"mean distance ({', '.join(units)})", "entropy / ln N")
+    for ax, metric, name in zip(axes, ("distance", "entropy_normalised"), names):
         uniform = []
         for i, (label, table) in enumerate(tables.items()):
             rows = select(table, metric)
@@ -104,7 +108,7 @@ def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
         if metric == "entropy_normalised":
             ax.set_ylim(top=1.08)
         f.block_axis(ax, blocks)
-        f.label_axes(ax, y=unit)
+        f.label_axes(ax, y=name)
         f.direct_labels(ax)
     name_models(fig, labels, tables)
     return fig
@@ -206,12 +210,12 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         mean, half = _over_heads(distance)
         first, last, uniform = mean.index[0], mean.index[-1], float(distance["uniform"].iloc[0])
         heads = distance[distance["block"] == first]["mean"]
-        unit, close = UNIT[main_query(table)], int((heads < uniform / 2).sum())
+        unit = _unit(distance)
         ends = [f"{short(float(mean[b]))} {unit} (95 % interval ± {short(float(half[b]), 2)})" for b in (first, last)]
         text = (
             f"{who}attention travels {ends[0]} in the first block and {ends[1]} in the last; uniform attention would "
-            f"travel {short(uniform)} {unit}. {close} of {len(heads)} heads of the first block "
-            "stay within half of that."
+            f"travel {short(uniform)} {unit}. {int((heads < uniform / 2).sum())} of {len(heads)} heads of the first "
+            "block stay within half of that."
         )
         found.append(Finding(text, 0.5))
     for kind, name in MASSES.items():

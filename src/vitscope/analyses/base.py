@@ -8,6 +8,7 @@ appended to disk by the engine.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,15 +60,21 @@ class Analysis:
     """Subclass, decorate with `@register_analysis("name")`, and it exists everywhere: API, command line, report.
 
     Options are the keyword arguments of `__init__`; call `super().__init__()` there. They must be plain values
-    (they are saved in config.yaml), each stored under its own name on `self`.
+    (they are saved in config.yaml), each stored under its own name on `self`. An `__init__` with `**common` hands those
+    of the class above on, and has them, too.
     """
 
     name: ClassVar[str] = ""
     default: ClassVar[bool] = True  # part of `analyze(...)` when no analyses are named
     optional: ClassVar[tuple[str, ...]] = ()  # columns where NaN says "undefined"; elsewhere it is an error
+    task: ClassVar[str] = ""  # the one task that it is made for: where it is another, it is no part of the default
     uses_labels: ClassVar[bool] = False  # compares labels with logits: data and head must agree on the classes
     controllable: ClassVar[bool] = True  # can it look at random weights beside the model's own?
     control: str | None = None  # 'random': the engine measures the random twin of the model, too
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__signature__ = _with_common(cls)  # type: ignore[attr-defined]
 
     def __init__(self) -> None:
         self.setting = Setting()  # replaced by the engine before `start`
@@ -201,10 +208,18 @@ def create_analysis(name: str, **options: Any) -> Analysis:
 
 
 def _option_names(cls: type[Analysis]) -> list[str]:
-    import inspect
+    parameters = inspect.signature(cls).parameters.values()
+    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    return [p.name for p in parameters if p.name != "self" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+def _with_common(cls: type[Analysis]) -> inspect.Signature:
+    """What a class takes: the parameters of its `__init__` and, where that has `**common`, those of the class above."""
+    own = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    if not own or own[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return inspect.Signature(own)
+    above = inspect.signature(cls.__mro__[1]).parameters.values()
+    common = [p for p in above if p.name not in {q.name for q in own}]
+    return inspect.Signature([p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*common, *own[:-1])])
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:

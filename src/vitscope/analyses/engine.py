@@ -23,6 +23,7 @@ from vitscope.analyses.request import AnalyzeOptions, call
 from vitscope.analyses.selection import Wanted, choose_analyses, start_analyses
 from vitscope.analyses.share import Share, check_world
 from vitscope.data.dealing import dealt_images
+from vitscope.data.own import check_whole
 from vitscope.errors import VitscopeError
 from vitscope.processes import Processes
 from vitscope.tasks import task_of
@@ -88,6 +89,7 @@ def analyze_models(
     how: `command` and `kind` of the runs.
     """
     check_control(options.control)
+    check_whole(data)
     processes = Processes.join()
     labels: list[str] = []
     runs = []
@@ -151,6 +153,7 @@ def analyze_one(
                 run.log_warning(remark)
         return True
 
+    told = len(data.warnings)
     try:
         unfinished = processes.first_decides(begin)
         if run is None:
@@ -171,6 +174,8 @@ def analyze_one(
         share.restore()
         with _progress_bar(share, options, processes) as bar:
             share.finish(data, options.batch_size, options.workers, bar)
+        for remark in data.warnings[told:]:  # what came up while batches were made
+            run.log_warning(remark)
         processes.barrier()
         processes.first_decides(lambda: put_together(run, running, data, share, processes))
         return run

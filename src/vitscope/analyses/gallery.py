@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Setting
-from vitscope.models.preprocessing import UNTOUCHED
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
@@ -35,7 +34,8 @@ class Gallery(Analysis):
         self.run, self.setting, self.model = run, setting, model
 
     def end_batch(self, batch: Batch) -> None:
-        rows = gallery_rows(batch, self.setting.gallery, self.setting.classes, self.model.num_classes)
+        one_class = self.setting.task.one_class
+        rows = gallery_rows(batch, self.setting.gallery, self.setting.classes, self.model.num_classes, one_class)
         if rows is not None:
             self.run.check_writable()  # a pass takes a while: the folder may be another process's by now
             save_thumbnails(self.run.images_dir, batch, self.setting.gallery, self.model.preprocess)
@@ -60,7 +60,7 @@ def save_thumbnails(folder: Path, batch: Batch, gallery: frozenset[int], preproc
     """Write `<image>.png` for those of a batch that are in the gallery, where they are pictures."""
     from PIL import Image
 
-    if preprocess == UNTOUCHED:
+    if not getattr(preprocess, "mean", ()):  # texts, or whatever the data give
         return
 
     for i, number in enumerate(batch.indices.tolist()):
@@ -71,10 +71,13 @@ def save_thumbnails(folder: Path, batch: Batch, gallery: frozenset[int], preproc
             atomic_write(folder / f"{number}.png", png.getvalue())
 
 
-def gallery_rows(batch: Batch, gallery: frozenset[int], classes: Sequence[str], head: int) -> pd.DataFrame | None:
+def gallery_rows(
+    batch: Batch, gallery: frozenset[int], classes: Sequence[str], head: int, one_class: bool = True
+) -> pd.DataFrame | None:
     """Rows of the table `images`: image, path, label, class_name, prediction, predicted_name.
 
-    `head`: classes of the model; without any, prediction is -1. Names are empty where they are not known.
+    `head`: classes of the model; without any, prediction is -1. Names are empty where they are not known. `one_class`:
+    is each image of one class? Otherwise label and prediction are -1: what its targets are is known to its task alone.
     """
     import pandas as pd
 
@@ -82,10 +85,10 @@ def gallery_rows(batch: Batch, gallery: frozenset[int], classes: Sequence[str], 
     shown = [i for i, number in enumerate(batch.indices.tolist()) if number in gallery]
     if not shown:
         return None
-    labels = batch.labels[shown].tolist()
-    predictions = batch.logits[shown].argmax(1).tolist() if head else [-1] * len(shown)
+    labels = batch.labels[shown].tolist() if one_class else [-1] * len(shown)
+    predictions = batch.logits[shown].argmax(1).tolist() if head and one_class else [-1] * len(shown)
     # names belong to the data's classes; they name predictions only where the head has the same ones
-    names = [classes[p] if head == len(classes) else "" for p in predictions]
+    names = [classes[p] if head == len(classes) and p >= 0 else "" for p in predictions]
     return pd.DataFrame(
         {
             "image": batch.indices[shown].numpy(),

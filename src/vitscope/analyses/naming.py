@@ -29,10 +29,15 @@ def check_names(words: Iterable[str] | None, settings: Mapping[str, Any]) -> Non
 
 
 def with_options(names: Sequence[str], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """{'kpca.spectrum.of': 'covariance'} -> {name: options}. A group's name, as in `kpca.variant`, means all of it."""
-    chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
+    """{'kpca.spectrum.of': 'covariance'} -> {name: options}. A group's name, as in `kpca.variant`, means all of it.
+
+    One's own may be called by its address or by the name that its decorator gives it, here and there.
+    """
+    called = ANALYSES.called if settings else str
+    chosen: dict[str, dict[str, Any]] = {called(name): {} for name in names}
     for path, value in settings.items():
         name, _, option = path.rpartition(".")
+        name = called(name)
         meant = [name] if name in chosen else [n for n in chosen if name and n.startswith(f"{name}.")]
         if not meant:
             _check_meant(path, value)

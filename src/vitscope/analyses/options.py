@@ -54,12 +54,21 @@ class ImageOptions:
     per_class: int | None = None  # this many of each class
     list: str | None = None  # a CSV file that names the images
     every: int = 1  # the images 0, every, 2 every, ... only
+    first: int | None = None  # the first so many, after all other choices
     share: float = 1.0  # of the images
     download: bool = False  # fetch a named data set that is not there
     strict: bool = False  # stop at unreadable images and doubtful data instead of leaving them out and listing them
     masks: bool = True  # read masks where the data has them
     mask_decoding: str | None = None  # how masks are stored, if not as 0, 1 and 255: nonzero, half or alpha
     mask_rule: str = "centre"  # the pixel of a mask that speaks for a patch: centre, or corner as in a published study
+    unit: Annotated[str | None, Typed("lines|documents|windows")] = None  # of texts; none: lines, or documents
+    min_chars: int = 1  # shorter texts are left out
+    column: str | None = None  # of .jsonl, .csv and .tsv files; none: text
+    context: int | None = None  # tokens of a text or window that are used; none: as many as the model takes
+    stride: int | None = None  # tokens between the beginnings of windows; none: they do not overlap
+    joined: bool = False  # windows over the whole text instead of each document
+    bos: bool = False  # every window begins with the token that begins a text
+    windows: int | None = None  # the first so many windows only
 
 
 @dataclass(frozen=True)

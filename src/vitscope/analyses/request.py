@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from vitscope.runs.run import Run
 
 R = TypeVar("R", bound="Request")
+OF_TEXTS = ("unit", "min_chars", "column", "context", "stride", "joined", "bos", "windows")  # not said of pictures
 
 # the configuration of a run, as the engine saves it
 IMAGES = {
-    "name?": str, "split": (str, None), "source": str, "root": (str, None), "images": (int, None), "seed?": int,
-    "per_class": (int, None), "list_file": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
+    "name?": str, "split": (str, None), "source": str, "root": (str, None), "images?": (int, None), "seed?": int,
+    "per_class?": (int, None), "list_file?": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
     "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str, "own?": {},
+    "first?": int, "documents?": int, "unit?": str, "min_chars?": int, "column?": str, "context?": int, "stride?": int,
+    "joined?": bool, "bos?": bool, "windows?": int, "texts?": (int, None), "subset?": int,
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
@@ -136,6 +139,10 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         self._check_data_given()
         values = {f.name: getattr(self, f.name) for f in fields(ImageOptions)}
         named = {"list_file": values.pop("list"), "masks": None if values.pop("masks") else False}
+        plain = ImageOptions()
+        values = {
+            name: value for name, value in values.items() if name not in OF_TEXTS or value != getattr(plain, name)
+        }
         return load_data(values.pop("data"), seed=self.seed, **named, **values)
 
     def open(self) -> Sequence[Model]:
@@ -171,6 +178,10 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         """Were the analyses named? One that cannot run is then an error."""
         return True
 
+    def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
+        """The analyses for these data, where that depends on them."""
+        return wanted
+
     def ready(self, model: Model) -> Model:
         """The model as it goes into the engine."""
         return model
@@ -185,14 +196,10 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
 
         wanted = self.analyses()  # refuses what cannot be before a model or a picture is opened
         data = data or self.load()
+        wanted = self.suited(wanted, data)
         opened = [self.ready(model) for model in models or self.open()]
-        how: dict[str, Any] = {
-            "several": len(opened) > 1,
-            "explicit": self.explicit,
-            "command": command,
-            "kind": self.kind,
-        }
-        return analyze_models(opened, data, wanted, self, **how)
+        how: dict[str, Any] = {"several": len(opened) > 1, "explicit": self.explicit}
+        return analyze_models(opened, data, wanted, self, command=command, kind=self.kind, **how)
 
 
 def call(
@@ -214,6 +221,7 @@ def call(
     if isinstance(data, str | Path):
         request, data = replace(request, data=str(data)), None
     loaded = request.load(data)
+    wanted = request.suited(wanted, loaded)
     opened = request.opened(models, request.seed if model is None else 0)  # what is given opens as by `open_model`
     how = {"several": several, "explicit": explicit, "kind": request.kind, **how}
     runs = analyze_models(map(request.ready, opened), loaded, wanted, request, **how)
@@ -305,10 +313,11 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
         "data": place_of(data["source"], directory),
         "split": data["split"],
         "root": place_of(data["root"], directory),
-        "images": data["images"],
-        "per_class": data["per_class"],
-        "list": place_of(data["list_file"], directory),
+        "images": data.get("images", data.get("texts")),
+        "per_class": data.get("per_class"),
+        "list": place_of(data.get("list_file"), directory),
         "every": data.get("every", 1),
+        **{name: data[name] for name in ("first", *OF_TEXTS) if name in data},
         "share": data["share"],
         "masks": data["masks"],
         "mask_decoding": data.get("mask_decoding"),

@@ -56,7 +56,10 @@ def start_analyses(
 
     running, remarks = [], []
     for analysis in analyses:
+        if not explicit and analysis.task not in ("", task_of(data).name):
+            continue
         try:
+            check_task(analysis, data)
             analysis.start(model)
             check_points(model, analysis.needs(model))
             if analysis.uses_labels:
@@ -71,6 +74,12 @@ def start_analyses(
     if not running:
         raise UnsupportedModelError("No analysis can run here. " + " ".join(remarks))
     return running, remarks
+
+
+def check_task(analysis: Analysis, data: Data) -> None:
+    """Raise where an analysis is made for another task."""
+    if analysis.task not in ("", task := task_of(data).name):
+        raise UnsuitableDataError(f"{analysis.name} is made for {analysis.task}, and {data.name} is for {task}.")
 
 
 def check_labels(analysis: Analysis, model: Model, data: Data) -> None:

@@ -192,6 +192,18 @@ def check_model(module: nn.Module) -> str:
     family = family_of(module)
     if family.text:
         text_rows.check_configuration(getattr(module, "config", None))
+    for part in ("embedding", "blocks", "norm", "head"):
+        name = getattr(family, part)
+        if family.text or not name:
+            continue
+        try:
+            module.get_submodule(name)
+        except AttributeError as error:
+            own = ", ".join(child for child, _ in module.named_children())
+            raise UnsupportedModelError(
+                f"{type(module).__name__} has no module {name!r}, its {part} by its Family: it has {own}. Say which "
+                f"one it is: Family({family.title!r}, {part}=...)."
+            ) from error
     for block in blocks_of(module):
         block_row(block)
     return family.title

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from vitscope.cli.parsing import named, parse
-from vitscope.cli.results import show
+from vitscope.cli.results import first_process, show
 
 EXAMPLES = """\
   vitscope rerun runs/tiny                     does it again in runs/tiny-rerun
@@ -36,4 +36,9 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(RerunOptions, "rerun", arguments, EXAMPLES)
     from vitscope.repeat import rerun
 
-    show([rerun(options.run, options.out, overwrite=options.overwrite)])
+    run = rerun(options.run, options.out, overwrite=options.overwrite)
+    if run.kind == "train" and first_process():  # as `vitscope train` does; the others draw their own
+        from vitscope.report import build_report
+
+        build_report(run)
+    show([run])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitscope.tasks.words import Words
+
 if TYPE_CHECKING:
     from vitscope.runs import Run
 
@@ -19,10 +21,12 @@ def first_process() -> bool:
 def show(runs: Sequence[Run]) -> None:
     if not first_process():
         return
+
     for run in runs:
+        items = Words.of_config(run.config).items
         print(f"{run.label}: {run.path}")
         for name, figure in run.summary.items():
-            print(f"  {name:<36} {figure['value']:>10.4g} {figure['unit']:<6} ({figure['n']:,} images)")
+            print(f"  {name:<36} {figure['value']:>10.4g} {figure['unit']:<6} ({figure['n']:,} {items})")
         for warning in run.warnings:
             print(f"  note: {warning}")
     page = (runs[0].path if len(runs) == 1 else Path(os.path.commonpath([r.path for r in runs]))) / "report.html"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vitscope.data.registry import list_datasets as list_datasets
     from vitscope.data.registry import register_dataset as register_dataset
     from vitscope.data.source import Source as Source
+    from vitscope.data.tensors import Tensors as Tensors
     from vitscope.data.text.dataset import TextData as TextData
     from vitscope.data.text.loading import load_texts as load_texts
 
@@ -38,6 +39,7 @@ __getattr__, __dir__, __all__ = lazy(
         "Skipped": "batch",
         "Source": "source",
         "TextData": "vitscope.data.text.dataset",
+        "Tensors": "tensors",
         "list_datasets": "registry",
         "load_data": "loading",
         "load_images": "loading",

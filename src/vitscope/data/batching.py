@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from PIL import Image
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitscope.data.batch import Batch, Item, Skipped
 from vitscope.data.dataset import ImageData
-from vitscope.data.dealing import dealt_batches
+from vitscope.data.dealing import Turn, dealt_batches
 from vitscope.data.images import BadFileError
 from vitscope.data.randomness import derive_seed, permutation, preserved_globals, sample_generator, seed_globals
 from vitscope.data.transforms import ImageTransform, build_transform
@@ -33,26 +33,24 @@ def evaluation_batches(
     preprocess: Preprocess,
     batch_size: int,
     *,
-    rank: int = 0,
-    world: int = 1,
-    start: int = 0,
-    workers: int = 0,
-    context: str | None = None,
     prepare: Prepare | None = None,
     finish: Finish | None = None,
+    **turn: Unpack[Turn],
 ) -> Iterator[Batch]:
     """`ImageData.batches`: see there. `prepare` and `finish`, in the workers, replace the model's recipe; no masks."""
-    plans = plan_batches(len(data), batch_size, rank, world, start, workers, data.shards)
+    plans = plan_batches(len(data), batch_size, shards=data.shards, **turn)
     _check_pictures(data, preprocess)
     transform = build_transform(preprocess, data.mask_rule)
     reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)
-    return iterate(reader, workers, context, data.strict)
+    return iterate(reader, data.strict, **turn)
 
 
 def plan_batches(
-    n: int, batch_size: int, rank: int, world: int, start: int, workers: int = 0, shards: Sequence[int] = ()
+    n: int, batch_size: int, *, shards: Sequence[int] = (), **turn: Unpack[Turn]
 ) -> list[tuple[int, list[int]]]:
     """(number, its items) of every batch of process `rank` from batch `start` on."""
+    rank, world = turn.get("rank", 0), turn.get("world", 1)
+    start, workers = turn.get("start", 0), turn.get("workers", 0)
     _check(batch_size, rank, world, start, workers)
     return [
         (number, list(range(number * batch_size, min((number + 1) * batch_size, n))))
@@ -100,7 +98,7 @@ def train_batches(
     numbers = [step * world + rank for step in range(start, steps_per_epoch(n, batch_size, world))]
     plans = [(number, order[number * size : (number + 1) * size]) for number in numbers]
     reader = _Reader(data, build_transform(preprocess), plans, _Augmentation(augment, seed, epoch), masks=False)
-    return iterate(reader, workers, context, data.strict, empty_allowed=False)
+    return iterate(reader, data.strict, empty_allowed=False, workers=workers, context=context)
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,9 @@ def _stack_masks(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
     return torch.stack(masks) if masks else torch.empty(0, *shape[1:], dtype=torch.uint8)
 
 
-def iterate(
-    reader: Any, workers: int, context: str | None, strict: bool, empty_allowed: bool = True
-) -> Iterator[Batch]:
+def iterate(reader: Any, strict: bool, *, empty_allowed: bool = True, **turn: Unpack[Turn]) -> Iterator[Batch]:
     """The batches of a reader (a dataset of whole batches, with `data`) in turn, read here or ahead in `workers`."""
+    workers, context = turn.get("workers", 0), turn.get("context")
     loader: DataLoader[Batch] = DataLoader(
         reader,
         batch_size=None,

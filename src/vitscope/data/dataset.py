@@ -7,11 +7,12 @@ import copy
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from PIL import Image
 
 from vitscope.data.batch import IGNORED, Batch, Item
+from vitscope.data.dealing import Turn
 from vitscope.data.fingerprint import fingerprint
 from vitscope.data.folders import FileList
 from vitscope.data.images import BadFileError, decode_image, from_array, open_image, plain, read_image
@@ -158,17 +159,7 @@ class ImageData:
         data.classes = list(classes)
         return data
 
-    def batches(
-        self,
-        preprocess: Preprocess,
-        batch_size: int = 64,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
-        workers: int = 0,
-        context: str | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, preprocess: Preprocess, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """Preprocessed batches in a fixed order.
 
         Batch `b` always holds pictures `b * batch_size` to `(b + 1) * batch_size - 1`. Process `rank` of `world` gets
@@ -179,9 +170,7 @@ class ImageData:
         """
         from vitscope.data.batching import evaluation_batches
 
-        return evaluation_batches(
-            self, preprocess, batch_size, rank=rank, world=world, start=start, workers=workers, context=context
-        )
+        return evaluation_batches(self, preprocess, batch_size, **turn)
 
     def learn(self, preprocess: Preprocess, batch_size: int, *, seed: int, epoch: int, **how: Any) -> Iterator[Batch]:
         """One epoch of training in the order of (seed, epoch): `vitscope.data.train_batches`."""

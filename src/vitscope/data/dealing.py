@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypedDict
+
+
+class Turn(TypedDict, total=False):
+    """Which batches are wanted, and who reads them: what every `batches` takes."""
+
+    rank: int  # of this process, 0 if it is alone
+    world: int  # processes that share the batches, 1 unless more are named
+    start: int  # the first batch; 0: all of them
+    workers: int  # processes that read ahead; 0: this one reads
+    context: str | None  # how these are started: 'fork', 'spawn', ...; None: the platform's habit
+
 
 _UNEVEN = 1.5  # a process with so many times its even share is a reason to cut shards apart
 

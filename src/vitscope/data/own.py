@@ -19,6 +19,20 @@ def is_data(thing: Any) -> bool:
     return callable(getattr(thing, "batches", None)) and callable(getattr(thing, "describe", None))
 
 
+# of `Data`; `task` has a default, and `ordered_as` is asked where a model knows the same classes in another order
+_MEMBERS = ("name", "split", "classes", "class_ids", "num_classes", "labels", "warnings", "has_masks", "shards")
+_METHODS = ("__len__", "describe", "check_head", "subset", "batches")
+
+
+def check_whole(data: Any) -> None:
+    """Raise DataError at data that lack what everybody asks of data."""
+    if missing := [name for name in (*_MEMBERS, *_METHODS) if not hasattr(data, name)]:
+        raise DataError(
+            f"Data of the class {type(data).__name__} have no {', '.join(missing)}: expected all that "
+            "vitscope.data.Data names. What fits into the memory is quickest said as vitscope.data.Tensors."
+        )
+
+
 class Named:
     """Data as they are, and how they were named: what a run needs to find them again."""
 
@@ -63,6 +77,7 @@ def choose(
     seed: int,
 ) -> Named:
     """Items by the rules for pictures: `list_file`, `every`, `share`, `per_class`, `images`, `first`, in this order."""
+    check_whole(data)
     names = list(getattr(data, "names", None) or [f"{data.name}[{i}]" for i in range(len(data))])
     order, remarks = list(range(len(names))), []
     rules: list[tuple[bool, Callable[[list[str], list[int]], Any]]] = [
@@ -80,8 +95,6 @@ def choose(
             order = [order[i] for i in places]
             remarks += [remark] if remark else []
     if order != list(range(len(names))):
-        if not callable(getattr(data, "subset", None)):
-            raise DataError(f"{data.name} has no method subset(indices), so that nothing can be chosen from it.")
         data = data.subset(order)
     selection: dict[str, Any] = {
         "source": source,

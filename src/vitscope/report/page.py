@@ -71,6 +71,8 @@ def draw_report(
     if page.suffix.lower() not in (".html", ".htm"):
         page = page / "report.html"
     missing = _import_remembered(labelled.values(), trust)
+    for text in missing:
+        logger.warning("%s: %s", page, text)
     panels = draw_panels(labelled, failures)
     with failures.of("The list of further tables"):
         panels += left_over_tables(labelled, panels)
@@ -96,7 +98,7 @@ def _import_remembered(runs: Iterable[Run], trust: bool) -> list[str]:
     """Panels that are not ours are registered by modules that the runs remember -> why some are missing."""
     with only_named(trust=trust):
         told = [import_remembered(part.config, part.path) for run in runs for part in parts_of(run)]
-    return [f"Panels may be missing, their tables are below. {text}" for texts in told for text in texts]
+    return [f"Panels may be missing; the page has their tables. {text}" for texts in told for text in texts]
 
 
 def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int | None = None) -> list[Finding]:

@@ -60,19 +60,22 @@ class AttackOptions(Request):
         return {**values, **study, "attacks": tuple(attacks), "set": given}
 
     def check(self) -> None:
-        for name in self.chosen():
+        for name in split_words(self.attacks):
             ATTACKS.check_name(name)
+        self.chosen()
         parse_epsilons(self.eps, self.norm)
         super().check()
 
     def chosen(self) -> dict[str, dict[str, Any]]:
-        """{attack: options} from --attacks a,b and --set a.option=value."""
-        names = split_words(self.attacks)
+        """{attack: options} from --attacks a,b and --set a.option=value, by name or by address."""
+        called = ATTACKS.called if self.set else str
+        names = [called(name) for name in split_words(self.attacks)]
         chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
         if len(chosen) < len(names):
             raise VitscopeError(f"--attacks {','.join(names)}: an attack is named twice.")
         for path, value in self.set.items():
             name, _, option = path.rpartition(".")
+            name = called(name)
             if name not in chosen:
                 raise VitscopeError(
                     f"{path}={value}: expected ATTACK.OPTION=VALUE, such as pgd.restarts=5, for one of the attacks "

@@ -42,6 +42,7 @@ class Task:
 
     name: ClassVar[str] = ""
     measure: ClassVar[Measure]
+    evaluation: ClassVar[str] = ""  # the analysis that `evaluate` makes where nothing is corrupted or shifted
     one_class: ClassVar[bool] = False  # is each item of one class? Then it has a class for the lenses to look for
 
     def __init__(self, words: Words = PICTURES) -> None:

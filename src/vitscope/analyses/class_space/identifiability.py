@@ -26,10 +26,10 @@ from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control, with_rows
-from vitscope.analyses.class_space.projection import Heads, Reading
+from vitscope.analyses.class_space.projection import Reading
 from vitscope.analyses.class_space.ranks import identifiability
 from vitscope.analyses.class_space.sharing import Readings
-from vitscope.analyses.class_space.tokens import MASKED, Tokens
+from vitscope.analyses.class_space.tokens import MASKED
 from vitscope.errors import VitscopeError
 from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
 from vitscope.statistics.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
@@ -76,15 +76,8 @@ class Identifiability(ClassSpaceAnalysis):
 
     optional = with_control("low", "high", "logit_change_low", "logit_change_high")  # one image: no interval
 
-    def __init__(
-        self,
-        tokens: Tokens = "all",
-        head: Heads = "own",
-        variant: str = "exact",
-        control: str | None = None,
-        permutations: int = 999,
-    ) -> None:
-        super().__init__(tokens, head, variant, control)
+    def __init__(self, *, permutations: int = 999, **common: Any) -> None:
+        super().__init__(**common)
         if permutations < 1:
             raise VitscopeError(f"permutations={permutations}: the test needs at least one, 999 are usual.")
         self.permutations = permutations

@@ -17,9 +17,8 @@ from torch import Tensor
 from vitscope.analyses.base import register_analysis
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
 from vitscope.analyses.class_space.positions import position_kind
-from vitscope.analyses.class_space.projection import Heads, largest
+from vitscope.analyses.class_space.projection import largest
 from vitscope.analyses.class_space.ranks import check_labels, identifiability, ties_of, true_rank
-from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import SUFFIX
 from vitscope.analyses.gallery import gallery_rows, save_thumbnails
 from vitscope.errors import DataError, VitscopeError
@@ -48,16 +47,8 @@ class Lens(ClassSpaceAnalysis):
     otherwise those of the gallery.
     """
 
-    def __init__(
-        self,
-        tokens: Tokens = "all",
-        head: Heads = "own",
-        variant: str = "exact",
-        control: str | None = None,
-        topk: int = 3,
-        images: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(tokens, head, variant, control)
+    def __init__(self, *, topk: int = 3, images: Sequence[int] | None = None, **common: Any) -> None:
+        super().__init__(**common)
         if topk < 1:
             raise VitscopeError(f"topk={topk}: at least one class per token.")
         self.topk = topk

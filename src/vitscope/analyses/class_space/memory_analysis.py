@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,9 +27,8 @@ from vitscope.analyses.class_space.memories import (
 )
 from vitscope.analyses.class_space.memory_tables import class_names, memory_names, outcome_table
 from vitscope.analyses.class_space.memory_tests import drawn_classes
-from vitscope.analyses.class_space.projection import Heads, Projector, largest
+from vitscope.analyses.class_space.projection import Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
-from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.analyses.control import shared_twin
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.statistics.permutation import holm
@@ -59,16 +58,8 @@ class Memories(ClassSpaceAnalysis):
     # a model with random weights may be right on no image at all
     optional = tuple(f"{name}_control" for name in ("agreement", "agreement_low", "agreement_high", "n_images"))
 
-    def __init__(
-        self,
-        tokens: Tokens = "all",
-        head: Heads = "own",
-        variant: str = "exact",
-        control: str | None = None,
-        coefficients: str | None = None,
-        names: bool = False,
-    ) -> None:
-        super().__init__(tokens, head, variant, control)
+    def __init__(self, *, coefficients: str | None = None, names: bool = False, **common: Any) -> None:
+        super().__init__(**common)
         if coefficients not in (None, "post", "pre"):
             raise VitscopeError(f"coefficients={coefficients!r} is not known: expected 'post' or 'pre'.")
         self.coefficients, self.names = coefficients, names

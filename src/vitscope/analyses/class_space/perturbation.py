@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,11 +28,9 @@ from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis, with_cont
 from vitscope.analyses.class_space.attention_edits import attention_edit
 from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.localisation import usable
-from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import identifiability, ties_of
 from vitscope.analyses.class_space.removal import stream_kept, why_not_removable
 from vitscope.analyses.class_space.sharing import Readings
-from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.data.batch import CONTEXT, OBJECT
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
 
@@ -66,21 +64,15 @@ class Perturbation(ClassSpaceAnalysis):
     )
 
     def __init__(
-        self,
-        tokens: Tokens = "all",
-        head: Heads = "own",
-        variant: str = "exact",
-        control: str | None = None,
-        kinds: Sequence[str] | None = None,
-        blocks: Sequence[int] | None = None,
+        self, *, kinds: Sequence[str] | None = None, blocks: Sequence[int] | None = None, **common: Any
     ) -> None:
-        super().__init__(tokens, head, variant, control)
+        super().__init__(**common)
         wrong = [k for k in kinds or () if k not in KINDS]
         if wrong:
             raise VitscopeError(
                 f"There is no perturbation {wrong[0]!r}.{suggest(wrong[0], KINDS)} Known: {', '.join(KINDS)}."
             )
-        if tokens == "class":
+        if self.tokens == "class":
             raise VitscopeError("Perturbations compare image tokens: use tokens='all' or 'image'.")
         self.kinds = list(kinds) if kinds is not None else None
         self.blocks = list(blocks) if blocks is not None else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,6 @@ from vitscope.analyses.class_space.curves import (
     published_area,
 )
 from vitscope.analyses.class_space.localisation import average_precision, object_share, pointing_game, usable
-from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
 from vitscope.analyses.class_space.relevance import (
     BLIND,
@@ -46,7 +45,6 @@ from vitscope.analyses.class_space.relevance import (
 )
 from vitscope.analyses.class_space.removal import why_not_removable
 from vitscope.analyses.class_space.targets import find_class
-from vitscope.analyses.class_space.tokens import Tokens
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
 from vitscope.statistics.clusters import mean_over_images
 from vitscope.statistics.intervals import wilson
@@ -78,18 +76,16 @@ class Relevance(ClassSpaceAnalysis):
 
     def __init__(
         self,
-        tokens: Tokens = "all",
-        head: Heads = "own",
-        variant: str = "exact",
-        control: str | None = None,
+        *,
         methods: Sequence[str] | None = None,
         steps: int = 20,
         draws: int | None = None,
         block: int | None = None,
         attention_head: int | None = None,
         target: int | str = "label",
+        **common: Any,
     ) -> None:
-        super().__init__(tokens, head, variant, control)
+        super().__init__(**common)
         self.block, self.attention_head, self.target = block, attention_head, target
         self.place = Place(block, attention_head)
         wrong = [m for m in methods or () if m not in (*METHODS, RANDOM)]
@@ -105,16 +101,16 @@ class Relevance(ClassSpaceAnalysis):
             )
         if (draws is not None and draws < 1) or steps < 0:
             raise VitscopeError(f"steps={steps}, draws={draws}: expected steps >= 0 (0: every token) and draws >= 1.")
-        if head != "own":
+        if self.head != "own":
             raise VitscopeError(
-                f"head={head!r}: relevance is asked of the model's own answer, from all of its heads. Leave head out "
-                "for relevance, and ask for parts that read single tokens with it in a run of their own. A head of "
+                f"head={self.head!r}: relevance is asked of the model's own answer, from all of its heads. Leave head "
+                "out for relevance, and ask for parts that read single tokens with it in a run of their own. A head of "
                 "attention is attention_head."
             )
-        if variant == "code" and steps:
+        if self.variant == "code" and steps:
             raise VitscopeError("variant='code' sums over every number of tokens: use steps=0 with it.")
         self.methods = list(methods) if methods is not None else None
-        self.steps, self.draws = steps, draws or (10 if variant == "code" else 3)
+        self.steps, self.draws = steps, draws or (10 if self.variant == "code" else 3)
 
     def needs(self, model: Model) -> list[str]:
         return []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from torch.utils.data import Dataset
 
 from vitscope.data.batch import Batch, Skipped
 from vitscope.data.batching import iterate, plan_batches
+from vitscope.data.dealing import Turn
 from vitscope.data.images import BadFileError
 from vitscope.data.text.dataset import TextData, TextItem
 from vitscope.data.text.tokenizer import Tokenizes, most_tokens
@@ -16,23 +18,13 @@ from vitscope.data.text.tokens import shortened, token_batch
 from vitscope.errors import DataError
 
 
-def text_batches(
-    data: TextData,
-    preprocess: Tokenizes,
-    batch_size: int,
-    *,
-    rank: int = 0,
-    world: int = 1,
-    start: int = 0,
-    workers: int = 0,
-    context: str | None = None,
-) -> Iterator[Batch]:
+def text_batches(data: TextData, preprocess: Tokenizes, batch_size: int, **turn: Unpack[Turn]) -> Iterator[Batch]:
     """`TextData.batches`: see there."""
-    plans = plan_batches(len(data), batch_size, rank, world, start, workers)
+    plans = plan_batches(len(data), batch_size, **turn)
     length = most_tokens(preprocess, data.options.context)
     around = len(preprocess.encode(""))  # what the tokenizer puts around any text
     reader = _Reader(data, preprocess, plans, length, around)
-    return _counted(data, length, iterate(reader, workers, context, data.strict))
+    return _counted(data, length, iterate(reader, data.strict, **turn))
 
 
 def _counted(data: TextData, length: int, batches: Iterator[Batch]) -> Iterator[Batch]:

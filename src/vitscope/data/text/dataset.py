@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from vitscope.data.batch import Batch
+from vitscope.data.dealing import Turn
 from vitscope.data.text.options import TextOptions
 from vitscope.data.text.source import LINES, WINDOWS, TextSource
 from vitscope.data.text.texts import Names
@@ -40,6 +41,7 @@ class TextData:
     Where windows were asked for, these are the documents; `cut(preprocess)` gives the windows themselves.
     """
 
+    task: Any = "language"
     classes: Sequence[str] = ()
     class_ids: Sequence[str] = ()
     num_classes = 0
@@ -128,6 +130,10 @@ class TextData:
             "fingerprint": self.fingerprint(),
         }
 
+    def ordered_as(self, classes: Sequence[str]) -> Any:
+        """Texts have no classes to be put in order."""
+        return self
+
     def check_head(self, num_classes: int, model: str = "the model") -> None:
         """Texts have no classes that a head could be at odds with: whether a vocabulary fits is the tokenizer's."""
 
@@ -140,17 +146,7 @@ class TextData:
 
         return cut_windows(self, preprocess)
 
-    def batches(
-        self,
-        preprocess: Tokenizes,
-        batch_size: int = 64,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
-        workers: int = 0,
-        context: str | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, preprocess: Tokenizes, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """Batches of tokens in a fixed order, padded on the right to the longest text of the batch.
 
         Batch `b` always holds texts `b * batch_size` and following, and belongs to process `b % world`. Texts that are
@@ -160,11 +156,10 @@ class TextData:
         """
         from vitscope.data.text.batching import text_batches
 
-        which: dict[str, Any] = {"rank": rank, "world": world, "start": start, "workers": workers, "context": context}
         found = self.cut(preprocess)
         if found is not self:
-            return found.batches(preprocess, batch_size, **which)
-        return text_batches(self, preprocess, batch_size, **which)
+            return found.batches(preprocess, batch_size, **turn)
+        return text_batches(self, preprocess, batch_size, **turn)
 
     def remark(self, text: str) -> None:
         """Note something that came up while batches were made, once."""

@@ -10,13 +10,14 @@ import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from vitscope.data.batch import Batch
 from vitscope.data.batching import iterate, plan_batches
+from vitscope.data.dealing import Turn
 from vitscope.data.text.dataset import TextData
 from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer, most_tokens
 from vitscope.data.text.tokens import token_batch
@@ -27,6 +28,7 @@ from vitscope.errors import DataError
 class WindowData:
     """Windows in a fixed order; item `i` is window `i`. Targets are the tokens that no window before has scored."""
 
+    task: Any = "language"
     classes: Sequence[str] = ()
     class_ids: Sequence[str] = ()
     num_classes = 0
@@ -87,6 +89,10 @@ class WindowData:
         digest = hashlib.sha256(f"{told['fingerprint']}\n".encode() + self.table.astype("<i8").tobytes())
         return {**told, "documents": told["n"], "n": len(self), "fingerprint": digest.hexdigest()[:32]}
 
+    def ordered_as(self, classes: Sequence[str]) -> Any:
+        """Texts have no classes to be put in order."""
+        return self
+
     def check_head(self, num_classes: int, model: str = "the model") -> None:
         """Windows have no classes that a head could be at odds with."""
 
@@ -96,22 +102,12 @@ class WindowData:
         same = preprocess is self.preprocess or preprocess.to_dict() == self.preprocess.to_dict()
         return self if same else cut_windows(self.texts, preprocess)
 
-    def batches(
-        self,
-        preprocess: Tokenizes,
-        batch_size: int = 64,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
-        workers: int = 0,
-        context: str | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, preprocess: Tokenizes, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """Batches of windows in a fixed order: batch `b` belongs to process `b % world`."""
         if self.cut(preprocess) is not self:
             raise DataError(f"The windows of {self.name} were cut for another tokenizer: cut(preprocess) them anew.")
-        plans = plan_batches(len(self), batch_size, rank, world, start, workers)
-        return iterate(_Reader(self, plans), workers, context, self.strict)
+        plans = plan_batches(len(self), batch_size, **turn)
+        return iterate(_Reader(self, plans), self.strict, **turn)
 
     def __repr__(self) -> str:
         return f"WindowData({self.name} {self.split}: {len(self):,} windows of {len(self.texts):,} documents)"

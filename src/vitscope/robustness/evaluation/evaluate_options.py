@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -58,6 +58,8 @@ class EvaluateOptions(Request):
 
     @classmethod
     def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+        if config.get("task") and "clean" not in config["data"]:  # a task that has an evaluation of its own
+            return options_of_run(config, directory)
         check_saved(config, EVALUATED)
         data = config["data"]
         base: dict[str, Any] = {"source": "", "split": None, "root": None, "images": None, "per_class": None}
@@ -84,9 +86,24 @@ class EvaluateOptions(Request):
         """All that the models are tried on, the clean images first."""
         from vitscope.robustness.evaluating import shifted_data
 
-        return shifted_data(super().load(data) if data is not None or self.data else None, self)
+        if self.unit is None and (self.stride or self.joined or self.bos or self.windows):
+            return replace(self, unit="windows").load(data)
+        clean = super().load(data) if data is not None or self.data else None
+        if clean is not None and self.own_evaluation(clean):
+            # perplexity is that of windows unless something else is asked for
+            return clean if data is not None or self.unit else replace(self, unit="windows").load()
+        return shifted_data(clean, self)
+
+    def own_evaluation(self, data: Any) -> str:
+        """The analysis that is the evaluation of a task, where neither sets nor corruptions are asked for."""
+        from vitscope.tasks import task_of
+
+        return "" if self.ood or self.corrupt else task_of(data).evaluation
 
     def analyses(self) -> Wanted:
         from vitscope.robustness.evaluation.analysis import Evaluation
 
         return [Evaluation()]
+
+    def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
+        return [own] if (own := self.own_evaluation(data)) else wanted

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from vitscope.data.batch import Batch, Item
 from vitscope.data.batching import evaluation_batches
 from vitscope.data.dataset import ImageData
+from vitscope.data.dealing import Turn
 from vitscope.data.transforms import ImageTransform, build_transform
 from vitscope.errors import DataError
 from vitscope.robustness.condition import Condition
@@ -105,31 +106,10 @@ class ShiftedData(ImageData):
             **self.request,
         }
 
-    def batches(
-        self,
-        preprocess: Preprocess,
-        batch_size: int = 64,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
-        workers: int = 0,
-        context: str | None = None,
-    ) -> Iterator[Batch]:
+    def batches(self, preprocess: Preprocess, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """As `ImageData.batches`, with the corruptions carried out where the pictures are read."""
         pixels = Pixels(self, preprocess)
-        return evaluation_batches(
-            self,
-            preprocess,
-            batch_size,
-            rank=rank,
-            world=world,
-            start=start,
-            workers=workers,
-            context=context,
-            prepare=pixels.cut,
-            finish=pixels.corrupt,
-        )
+        return evaluation_batches(self, preprocess, batch_size, **turn, prepare=pixels.cut, finish=pixels.corrupt)
 
 
 @dataclass(frozen=True, eq=False)
