@@ -50,12 +50,15 @@ def start_analyses(
     """Start each for this model -> (those that run, why the others do not).
 
     An analysis that the user named and that cannot run is an error. One that is only part of the default set is left
-    out with a remark: `vitscope analyze` of a model without a head should still show its attention.
+    out with a remark: `vitscope analyze` of a model without a head should still show its attention. What is about
+    another task (perplexity, for pictures) is left out without one.
     """
     from vitscope.analyses.attention_facts import check_points
 
-    running, remarks = [], []
+    running, remarks, task = [], [], task_of(data)
     for analysis in analyses:
+        if analysis.tasks and task.name not in analysis.tasks and not explicit:
+            continue
         try:
             analysis.start(model)
             check_points(model, analysis.needs(model))
