@@ -60,10 +60,11 @@ def start_analyses(
         if analysis.tasks and task.name not in analysis.tasks and not explicit:
             continue
         try:
+            check_classes(analysis, data)  # before `start`, which is about the model
             analysis.start(model)
             check_points(model, analysis.needs(model))
             if analysis.uses_labels:
-                check_labels(analysis, model, data)
+                task.check(model, data)
             analysis.check_data(data)
         except (UnsupportedModelError, UnlabelledError, UnsuitableDataError) as error:
             if explicit:
@@ -76,11 +77,10 @@ def start_analyses(
     return running, remarks
 
 
-def check_labels(analysis: Analysis, model: Model, data: Data) -> None:
-    """Raise where there is no class of each item that an analysis could look for."""
+def check_classes(analysis: Analysis, data: Data) -> None:
+    """Raise where an analysis looks for the class of each item, and items have none."""
     task = task_of(data)
-    if not task.one_class:
+    if analysis.uses_labels and not task.one_class:
         raise UnsuitableDataError(
             f"{analysis.name} looks for the class of each {task.words.item}, and {data.name} has none ({task.name})."
         )
-    task.check(model, data)
