@@ -156,7 +156,7 @@ def test_every_analysis_looks_into_it(tmp_path: Path, monkeypatch: pytest.Monkey
     model = open_model(lively(small(depth=2)))
     data = load_data("test_small:garments", "test")
     parts = ("probes.moments", "save")  # of others
-    options: dict = {n: {} for n in list_analyses() if n not in parts and not ANALYSES.get(n).task}
+    options: dict = {n: {} for n in list_analyses() if n not in parts and not ANALYSES.get(n).tasks}
     options["probes"] = {"train": "test_small:garments", "train_split": "train"}
     run = analyze(model, data, options, tmp_path / "run", progress=False, report=False)
     assert run.status == "finished"

@@ -67,8 +67,10 @@ class Analysis:
     name: ClassVar[str] = ""
     default: ClassVar[bool] = True  # part of `analyze(...)` when no analyses are named
     optional: ClassVar[tuple[str, ...]] = ()  # columns where NaN says "undefined"; elsewhere it is an error
-    task: ClassVar[str] = ""  # the one task that it is made for: where it is another, it is no part of the default
     uses_labels: ClassVar[bool] = False  # compares labels with logits: data and head must agree on the classes
+    tasks: ClassVar[
+        tuple[str, ...]
+    ] = ()  # what it is about; with data of another task it is no part of the default set
     controllable: ClassVar[bool] = True  # can it look at random weights beside the model's own?
     control: str | None = None  # 'random': the engine measures the random twin of the model, too
 

@@ -1,4 +1,4 @@
-"""A few images to look at: the report shows them beside the maps that analyses emit for them."""
+"""A few images or texts to look at: the report shows them beside the maps that analyses emit for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitscope.analyses.base import Analysis, Setting
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 
+LONGEST_TEXT = 128  # tokens of a text that are shown
+
+
 class Gallery(Analysis):
-    """The pictures of a run's gallery, and a row for each: what any run has, whatever is measured in it."""
+    """The pictures or texts of a run's gallery, and a row for each: what any run has, whatever is measured in it."""
 
     controllable = False
     name = "gallery"
@@ -34,12 +37,23 @@ class Gallery(Analysis):
         self.run, self.setting, self.model = run, setting, model
 
     def end_batch(self, batch: Batch) -> None:
+        if hasattr(self.model.preprocess, "words"):
+            self._texts(batch)
+            return
         one_class = self.setting.task.one_class
         rows = gallery_rows(batch, self.setting.gallery, self.setting.classes, self.model.num_classes, one_class)
         if rows is not None:
             self.run.check_writable()  # a pass takes a while: the folder may be another process's by now
             save_thumbnails(self.run.images_dir, batch, self.setting.gallery, self.model.preprocess)
             self.emit("images", rows)
+
+    def _texts(self, batch: Batch) -> None:
+        shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
+        words = getattr(self.model.preprocess, "words", None)
+        if shown and words is not None:
+            images, texts = text_rows(batch, shown, words)
+            self.emit("images", images)
+            self.emit("texts", texts)
 
 
 def choose_gallery(labels: Sequence[int], wanted: int = 8) -> frozenset[int]:
@@ -99,3 +113,41 @@ def gallery_rows(
             "predicted_name": names,
         }
     )
+
+
+def readable(word: str) -> str:
+    """A token in one line: what cannot be printed is written as an escape, a line break as \\n."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in word)
+
+
+def text_rows(
+    batch: Batch, shown: Sequence[int], words: Callable[[Sequence[int]], list[str]]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rows of the tables `images` (image, path) and `texts` (image, token, word, target_word) for some of a batch.
+
+    `words` names tokens. target_word is what comes next, empty where nothing is compared.
+    """
+    import pandas as pd
+
+    from vitscope.architectures.text_layout import token_ids
+
+    ids = token_ids(batch.inputs)
+    images = pd.DataFrame(
+        {"image": [int(batch.indices[i]) for i in shown], "path": [readable(batch.names[i]) for i in shown]}
+    )
+    frames = []
+    for i in shown:
+        n = min(LONGEST_TEXT, ids.shape[1] if batch.valid is None else int(batch.valid[i].sum()))
+        targets = batch.targets[i, :n].tolist()
+        named = dict(zip(kept := sorted({t for t in targets if t >= 0}), words(kept) if kept else []))
+        frames.append(
+            pd.DataFrame(
+                {
+                    "image": int(batch.indices[i]),
+                    "token": range(n),
+                    "word": [readable(word) for word in words(ids[i, :n].tolist())],
+                    "target_word": [readable(named[t]) if t >= 0 else "" for t in targets],
+                }
+            )
+        )
+    return images, pd.concat(frames, ignore_index=True)

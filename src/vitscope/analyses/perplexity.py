@@ -46,7 +46,7 @@ def ratio_interval(sums: Tensor, counts: Tensor) -> tuple[float, float, float]:
 class Perplexity(Analysis):
     """Perplexity and the share of tokens that are the model's first guess, over all targets and per document."""
 
-    task = "language"
+    tasks = ("language",)
     optional = ("low", "high")
 
     def start(self, model: Model) -> None:

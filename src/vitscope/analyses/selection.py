@@ -50,20 +50,21 @@ def start_analyses(
     """Start each for this model -> (those that run, why the others do not).
 
     An analysis that the user named and that cannot run is an error. One that is only part of the default set is left
-    out with a remark: `vitscope analyze` of a model without a head should still show its attention.
+    out with a remark: `vitscope analyze` of a model without a head should still show its attention. What is about
+    another task (perplexity, for pictures) is left out without one.
     """
     from vitscope.analyses.attention_facts import check_points
 
-    running, remarks = [], []
+    running, remarks, task = [], [], task_of(data)
     for analysis in analyses:
-        if not explicit and analysis.task not in ("", task_of(data).name):
+        if analysis.tasks and task.name not in analysis.tasks and not explicit:
             continue
         try:
-            check_task(analysis, data)
+            check_classes(analysis, data)  # before `start`, which is about the model
             analysis.start(model)
             check_points(model, analysis.needs(model))
             if analysis.uses_labels:
-                check_labels(analysis, model, data)
+                task.check(model, data)
             analysis.check_data(data)
         except (UnsupportedModelError, UnlabelledError, UnsuitableDataError) as error:
             if explicit:
@@ -76,17 +77,14 @@ def start_analyses(
     return running, remarks
 
 
-def check_task(analysis: Analysis, data: Data) -> None:
-    """Raise where an analysis is made for another task."""
-    if analysis.task not in ("", task := task_of(data).name):
-        raise UnsuitableDataError(f"{analysis.name} is made for {analysis.task}, and {data.name} is for {task}.")
-
-
-def check_labels(analysis: Analysis, model: Model, data: Data) -> None:
-    """Raise where there is no class of each item that an analysis could look for."""
+def check_classes(analysis: Analysis, data: Data) -> None:
+    """Raise where an analysis is made for another task, or looks for a class of each item where items have none."""
     task = task_of(data)
-    if not task.one_class:
+    if analysis.tasks and task.name not in analysis.tasks:
+        raise UnsuitableDataError(
+            f"{analysis.name} is made for {', '.join(analysis.tasks)}, and {data.name} is for {task.name}."
+        )
+    if analysis.uses_labels and not task.one_class:
         raise UnsuitableDataError(
             f"{analysis.name} looks for the class of each {task.words.item}, and {data.name} has none ({task.name})."
         )
-    task.check(model, data)

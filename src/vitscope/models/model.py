@@ -199,6 +199,13 @@ class Model:
             raise UnsupportedModelError(f"{self.name} cannot be read in class space: {reason}.")
         return vocabulary.rank_and_log_probability(self.module, x, targets, **at_a_time)
 
+    def top_words(self, x: Tensor, k: int = 3, **at_a_time: int) -> tuple[Tensor, Tensor]:
+        """The k likeliest classes or words of tokens (..., C), best first: numbers (..., k) and log p (..., k)."""
+        reason = self.why_no_class_space()
+        if reason:
+            raise UnsupportedModelError(f"{self.name} cannot be read in class space: {reason}.")
+        return vocabulary.top_words(self.module, x, k, **at_a_time)
+
     def _origin(self) -> class_space.Origin:
         """Whose outputs the head has, which decides whether they can be an image-text embedding."""
         if self.classes:

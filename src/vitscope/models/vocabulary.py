@@ -47,6 +47,26 @@ def rank_and_log_probability(
     return rank.view(targets.shape), log_probability.view(targets.shape)
 
 
+@torch.no_grad()
+def top_words(module: Any, x: Tensor, k: int, tokens: int = TOKENS, words: int = WORDS) -> tuple[Tensor, Tensor]:
+    """Tokens (..., C) -> the k likeliest words of each, best first (..., k) int64, and their log p (..., k)."""
+    head: Any = heads_of(module)[0]
+    found = []
+    for part in x.reshape(-1, x.shape[-1]).split(tokens):
+        part = before_head(module, part)
+        best = part.new_empty(len(part), 0), part.new_empty(len(part), 0, dtype=torch.int64)  # logits, words
+        total = part.new_full((len(part),), float("-inf"))
+        for first, logits in _logits(head, part, words):
+            total = torch.logaddexp(total, logits.logsumexp(-1))
+            values, places = logits.topk(min(k, logits.shape[-1]), -1)
+            values, places = torch.cat([best[0], values], -1), torch.cat([best[1], places + first], -1)
+            values, order = values.topk(min(k, values.shape[-1]), -1)
+            best = values, places.gather(-1, order)
+        found.append((best[1], best[0] - total[:, None]))
+    numbers, log_p = (torch.cat(parts).unflatten(0, x.shape[:-1]) for parts in zip(*found))
+    return numbers, log_p
+
+
 def _chunk(module: Any, x: Tensor, targets: Tensor, words: int) -> tuple[Tensor, Tensor]:
     """(T, C), (T,) -> (T,), (T,)"""
     head: Any = heads_of(module)[0]

@@ -38,7 +38,7 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
     maps: list[tuple[str, str, dict[int, pd.DataFrame]]] = []  # model, kind of map, {place in images: cells}
     for label, run in runs.items():
         listed = run.table("images")
-        if listed is None or not len(listed):
+        if listed is None or not len(listed) or run.table("texts") is not None:  # texts: see sentences.py
             continue
         places = {}
         for record in asked_first(run, listed).to_dict("records"):

@@ -12,7 +12,14 @@ from vitscope.report.sources import parts_of
 if TYPE_CHECKING:
     from vitscope.runs import Run
 
-ELSEWHERE = ("predictions", "skipped", "images", "maps_")  # how tables of the gallery and long lists begin
+ELSEWHERE = (
+    "predictions",
+    "skipped",
+    "images",
+    "texts",
+    "vocabulary_topk",
+    "maps_",
+)  # how tables of the gallery and long lists begin
 
 
 def left_over_tables(runs: Mapping[str, Run], panels: Sequence[Panel]) -> list[Panel]:

@@ -64,6 +64,7 @@ def draw_report(
 ) -> tuple[Path, list[str]]:
     """As `build_report` -> the page, and a sentence for each part of it that could not be drawn."""
     from vitscope.report.gallery import gallery_data
+    from vitscope.report.sentences import sentences_data
     from vitscope.report.svg import well_formed
 
     labelled, failures = gather(runs), Failures(strict)
@@ -80,11 +81,13 @@ def draw_report(
     figures, problems = _figures(panels, own.figures_dir if own else page.resolve().parent / "figures", failures)
     problems += _further_files(panels, failures)
     for rows, images in BUDGETS:
-        gallery = None
+        gallery = sentences = None
         with failures.of("The gallery"):
             gallery = gallery_data(labelled, images) if images else None
+        with failures.of("The gallery of texts"):
+            sentences = sentences_data(labelled, images) if images else None
         notices = [*failures.told, *missing, *problems]
-        html = well_formed(_render(labelled, panels, figures, notices, gallery, page, rows))
+        html = well_formed(_render(labelled, panels, figures, notices, gallery, sentences, page, rows))
         if len(html.encode()) <= LARGEST_PAGE:
             break
     else:
@@ -164,6 +167,7 @@ def _render(
     figures: Mapping[tuple[str, str], Markup],
     problems: list[str],
     gallery: dict[str, Any] | None,
+    sentences: dict[str, Any] | None,
     page: Path,
     rows: int,
 ) -> str:
@@ -178,6 +182,8 @@ def _render(
 
     files = resources.files("vitscope.report")
     style, script, template = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
+    if sentences:
+        script += (files / "sentences.js").read_text("utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breakable"] = breakable
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
@@ -199,6 +205,7 @@ def _render(
         panels=[_panel(panel, figures, runs, page, rows) for panel in panels],
         gallery=gallery,
         gallery_json={**gallery, "colours": colour_tables()} if gallery else None,
+        sentences={**sentences, "colours": colour_tables()} if sentences else None,
         made=[
             {**m, "skipped_table": html_table(m["skipped"], rows=rows, caption=f"skipped {words.items}")} for m in made
         ],

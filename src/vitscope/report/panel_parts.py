@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,10 +54,17 @@ def protocol(runs: Mapping[str, Run], table: str, variant: str) -> str:
         owner = owner_of(run, table)
         config = owner.config
         preprocess = config.get("preprocess") or {}
-        size = "x".join(map(str, (preprocess.get("input_size") or ["?", "?", "?"])[1:]))
-        parts = [data_of(owner), f"preprocessing {preprocess.get('source') or 'of the run'} at {size} px"]
+        parts = [data_of(owner), _prepared(preprocess)]
         parts += [f"{key.replace('_', ' ')} {config[key]}" for key in ("batch_size", "seed") if key in config]
         lines[label] = ", ".join(parts)
     if len(set(lines.values())) == 1:
         return f"{variant} · {next(iter(lines.values()))}"
     return " · ".join([variant, *(f"{label}: {line}" for label, line in lines.items())])
+
+
+def _prepared(preprocess: Mapping[str, Any]) -> str:
+    source = preprocess.get("source") or "of the run"
+    if "tokenizer" in preprocess:
+        return f"{source}, at most {preprocess.get('length', '?')} tokens"
+    size = "x".join(map(str, (preprocess.get("input_size") or ["?", "?", "?"])[1:]))
+    return f"preprocessing {source} at {size} px"
