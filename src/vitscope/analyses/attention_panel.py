@@ -154,7 +154,8 @@ def draw_mass(tables: Mapping[str, pd.DataFrame]) -> Figure:
         ax.set(ylim=(0, 1), xlim=(-0.5, blocks - 0.5))
         ax.grid(False)
         f.label_axes(ax, y=f"{who}{kind}-token queries")
-    order = [name for name in dict.fromkeys((*_parts(False), *_parts(True))) if name in names]
+    ranked = dict.fromkeys(part for both in zip(_parts(False), _parts(True)) for part in both)
+    order = [name for name in ranked if name in names]
     fig.legend([names[name] for name in order], order, loc="outside lower center", ncols=len(order))
     return fig
 
