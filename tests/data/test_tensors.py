@@ -9,7 +9,8 @@ from vitscope.data import Tensors
 from vitscope.data.own import check_whole, choose
 from vitscope.errors import DataError
 
-EVERYTHING = {"list_file": None, "share": 1.0, "per_class": None, "images": None, "seed": 0}
+EVERYTHING = {"source": "", "root": None, "list_file": None, "every": 1, "share": 1.0}
+EVERYTHING |= {"per_class": None, "images": None, "first": None, "seed": 0}
 
 
 def walks(n: int = 10) -> Tensors:
@@ -63,5 +64,5 @@ def test_data_that_lack_something_are_told_all_of_it():
 
     check_whole(walks())
     with pytest.raises(DataError, match="Half have no split, classes, class_ids, num_classes, warnings") as error:
-        choose(Half(), EVERYTHING)
+        choose(Half(), **EVERYTHING)
     assert "__len__, check_head, subset:" in str(error.value)

@@ -126,18 +126,26 @@ def test_a_row_of_coloured_tokens_per_block_shows_texts_as_they_are(opened: Any)
 def test_arrow_keys_tell_word_value_and_first_guess(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened.execute_script("document.querySelector('.token').focus()")
+    from selenium.webdriver.support.ui import WebDriverWait
+
     readout = _all(opened, "#sentences .readout")[0]
-    assert "Token 0: “ Once”" in readout.get_attribute("textContent")
+
+    def says(text: str) -> str:
+        """What stands there once it has `text`: a browser on a busy machine takes its time."""
+        WebDriverWait(opened, 20).until(lambda _: text in str(readout.get_attribute("textContent")))
+        return str(readout.get_attribute("textContent"))
+
+    opened.execute_script("document.querySelector('.token').focus()")
+    says("Token 0: “ Once”")
     for key in (Keys.ARROW_DOWN, Keys.ARROW_RIGHT):
         opened.switch_to.active_element.send_keys(key)
-    told = readout.get_attribute("textContent")
+    told = says("Token 1")
     assert f"Token 1: “{HOSTILE}” · then “ upon” · block 1: about −1" in told
     assert f"first guess “{HOSTILE}”" in told
     assert len(_all(opened, ".token[tabindex='0']")) == 1
     for _ in range(9):  # stops at the end
         opened.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
-    assert "Token 4" in readout.get_attribute("textContent")
+    says("Token 4")
     assert "no value" in readout.get_attribute("textContent")
 
 
