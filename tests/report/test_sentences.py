@@ -125,7 +125,6 @@ def test_a_row_of_coloured_tokens_per_block_shows_texts_as_they_are(opened: Any)
 
 def test_arrow_keys_tell_word_value_and_first_guess(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
-
     from selenium.webdriver.support.ui import WebDriverWait
 
     readout = _all(opened, "#sentences .readout")[0]
