@@ -126,7 +126,7 @@ def test_a_row_of_coloured_tokens_per_block_shows_texts_as_they_are(opened: Any)
 def test_arrow_keys_tell_word_value_and_first_guess(opened: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened.execute_script("document.querySelector('.token').focus()")
+    _all(opened, ".token")[0].click()  # a page that has lost the keyboard hears of no focus
     readout = _all(opened, "#sentences .readout")[0]
     assert "Token 0: “ Once”" in readout.get_attribute("textContent")
     for key in (Keys.ARROW_DOWN, Keys.ARROW_RIGHT):

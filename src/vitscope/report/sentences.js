@@ -96,9 +96,12 @@
   maps.parentElement.hidden = !data.rows.length;
   for (const select of [texts, maps]) select.addEventListener("change", draw);
   const at = (event) => event.target.closest(".token");
-  for (const kind of ["pointerover", "focusin"]) {
+  let told = null;
+  for (const kind of ["pointermove", "focusin"]) { // not pointerover: tokens that scroll under the pointer say nothing
     rows.addEventListener(kind, (event) => {
-      if (at(event)) tell(Number(at(event).dataset.line), Number(at(event).dataset.token));
+      if (!at(event) || at(event) === told) return;
+      told = at(event);
+      tell(Number(told.dataset.line), Number(told.dataset.token));
     });
   }
   rows.addEventListener("click", (event) => { if (at(event)) moveTo(Number(at(event).dataset.line), Number(at(event).dataset.token)); });
