@@ -16,6 +16,7 @@
   const scale = box.querySelector(".scale");
   const readout = box.querySelector(".readout");
   const hint = readout.textContent;
+  const clip = (word) => (word.length > 40 ? `${word.slice(0, 40)}…` : word);
   const title = (row) => (data.several ? `${row.model}: ${row.map}` : row.map);
 
   const rgb = (table, level) => [...table.subarray(3 * level, 3 * level + 3)];
@@ -37,14 +38,14 @@
   const cells = () => [...rows.querySelectorAll(".line")].map((line) => [...line.querySelectorAll(".token")]);
   const tell = (line, token) => {
     const block = shown.blocks[line];
-    const said = [`Token ${token}: “${shown.words[token]}”`];
-    if (shown.targets[token]) said.push(`then “${shown.targets[token]}”`);
+    const said = [`Token ${token}: “${clip(shown.words[token])}”`];
+    if (shown.targets[token]) said.push(`then “${clip(shown.targets[token])}”`);
     if (shown.map && token < shown.map.w && !shown.map.blank.includes(token)) {
       const level = shown.levels[line][token] / 255;
       said.push(`block ${block}: about ${short(shown.map.low + level * (shown.map.high - shown.map.low))}`);
     } else if (shown.map) said.push(`block ${block}: no value`);
     const guess = shown.guesses[block] && data.guessed[shown.guesses[block][token]];
-    if (guess !== undefined) said.push(`first guess “${guess}”`);
+    if (guess !== undefined) said.push(`first guess “${clip(guess)}”`);
     readout.textContent = said.join(" · ");
     for (const list of cells()) list.forEach((cell, i) => cell.classList.toggle("same", i === token));
   };
@@ -96,9 +97,12 @@
   maps.parentElement.hidden = !data.rows.length;
   for (const select of [texts, maps]) select.addEventListener("change", draw);
   const at = (event) => event.target.closest(".token");
-  for (const kind of ["pointerover", "focusin"]) {
+  let told = null;
+  for (const kind of ["pointermove", "focusin"]) { // not pointerover: tokens that scroll under the pointer say nothing
     rows.addEventListener(kind, (event) => {
-      if (at(event)) tell(Number(at(event).dataset.line), Number(at(event).dataset.token));
+      if (!at(event) || at(event) === told) return;
+      told = at(event);
+      tell(Number(told.dataset.line), Number(told.dataset.token));
     });
   }
   rows.addEventListener("click", (event) => { if (at(event)) moveTo(Number(at(event).dataset.line), Number(at(event).dataset.token)); });

@@ -16,8 +16,8 @@ to `resid_post` (where blocks are parallel and there is no `resid_mid`, it is re
 Kinds of tokens (`layout.groups`) are those of the token that foresees. Intervals are over documents.
 
 Cost: 1 + 4 L projections on the vocabulary (1 + 2 L without branches) of the T tokens that have a target, T C |V|
-multiplications each; the forward pass has about 12 L T C^2 + T C |V|. For |V| = 512 and C = 64 that is three passes,
-for 49,152 and 576 it is thirty. Memory: 16 MB of logits, 60 L numbers per document (1,000 rows at most).
+multiplications each; the forward pass has about 12 L T C^2 + T C |V|. With L = 5, |V| = 512, C = 64 that is
+2.5 passes, with 30, 49,152 and 576 it is 23. Memory: 16 MB of logits, 60 L numbers per document (1,000 rows at most).
 """
 
 from __future__ import annotations
