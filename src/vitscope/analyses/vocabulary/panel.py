@@ -142,7 +142,8 @@ def draw_known(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
             i - (len(tables) - 1) / 2
         )
         ax.bar(x, rows["rate"], width=0.92 * width, color=styles[label].colour)
-        ax.vlines(x, rows["rate_low"], rows["rate_high"], color=f.INK, linewidth=1)
+        some = (rows["rate"] > 0).to_numpy()  # of none, a bar without a block would say little and show much
+        ax.vlines(x[some], rows["rate_low"][some], rows["rate_high"][some], color=f.INK, linewidth=1)
     _blocks_with_embedding(ax, blocks)
     ax.set_xticks([*ax.get_xticks(), blocks], [*(t.get_text() for t in ax.get_xticklabels()), "never"])
     ax.set_xlim(-1.6, blocks + 0.6)
