@@ -85,7 +85,7 @@ def test_evaluate_is_perplexity_in_windows_and_can_be_done_again(folder, tmp_pat
 
 @real
 def test_encoders_pictures_and_single_tokens_are_refused_with_what_to_do(model, folder, tmp_path):
-    with pytest.raises(VitscopeError, match="made for language"):
+    with pytest.raises(VitscopeError, match="are pictures, and the model takes texts"):
         vitscope.analyze(model, "mnist5k", ["perplexity"], tmp_path / "a", images=2, progress=False)
     vit = vitscope.open_model("small", "random", num_classes=10)
     with pytest.raises(VitscopeError, match=r"no causal|picture"):

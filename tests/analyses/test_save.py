@@ -138,3 +138,23 @@ def test_a_damaged_list_of_points_is_named(model, digits, tmp_path):
         file.write_text(content)
         with pytest.raises(RunError, match=rf"{file} .*--overwrite"):
             open_saved(run)
+
+
+def test_texts_are_saved_in_rows_of_as_many_tokens_as_were_asked_for(shared, tmp_path):
+    model = open_model(shared / "weights" / "stories260K")
+    (tmp_path / "a.txt").write_text("Once upon a time\nTom had a big red ball and a dog\nLily ran")
+    how = {"unit": "lines", "context": 24, "batch_size": 2, "progress": False, "report": False}
+    points = ["blocks.1.hook_resid_post", "blocks.1.attn.hook_pattern"]
+    run = analyze(model, tmp_path / "a.txt", ["save"], tmp_path / "run", save=points, **how)
+    saved, tokens = open_saved(run), run.table("saved")["tokens"].tolist()
+    text = "Tom had a big red ball and a dog"
+    with torch.no_grad():
+        _, cache = model.run_with_cache(text, points)
+    n = len(model.tokens(text))
+    assert tokens[1] == n
+    assert saved[points[0]].shape == (3, 24, 64)
+    np.testing.assert_allclose(saved[points[0]][1][:n], cache[points[0]][0], atol=1e-5)
+    np.testing.assert_allclose(saved[points[1]][1][:, :n, :n], cache[points[1]][0], atol=1e-5)
+    assert not saved[points[0]][2][tokens[2] :].any()
+    with pytest.raises(VitscopeError, match="context"):
+        analyze(model, tmp_path / "a.txt", ["save"], tmp_path / "no", save=points, unit="lines", progress=False)

@@ -2,7 +2,8 @@
 
     RUN/activations/points.json               per point: shape of one image's value, type, projected or not
     RUN/activations/<point>/r<rank>-<shard>.npy   rows of images, at most `shard_mb` each, for numpy.load(mmap_mode="r")
-    RUN/tables/saved.csv                      image, rank, row: where each image is, the same for every point
+    RUN/tables/saved.csv                      image, rank, row: where each image is, the same for every point; of texts
+                                              also how many tokens of the row are theirs
 
 `open_saved(run)[point]` puts them together again without reading them into memory.
 """
@@ -68,6 +69,8 @@ class Save(Analysis):
 
     def start(self, model: Model) -> None:
         self.model, self.names = model, model.resolve_points(self.needs(model))
+        if self.tokens != "all" and hasattr(model.preprocess, "encode"):
+            raise UnsupportedModelError("Of texts all tokens are saved: leave tokens out.")
         if self.tokens == "class" and model.layout.class_tokens == 0:
             raise UnsupportedModelError(f"{model.name} has no class token to save: use tokens='image' or 'all'.")
         if self.project:
@@ -77,7 +80,16 @@ class Save(Analysis):
         self.sums = {"rows": zeros(1, dtype=torch.int64)}  # images written by this process
         self._writers: dict[str, ShardWriter] = {}
         self._described = False
+        self.length: int | None = None  # tokens of a row, where texts differ in theirs
         self._needed = 0  # bytes that the points seen so far will still take
+
+    def prepare(self, data: Any, model: Model) -> None:
+        """Texts differ in length, rows do not: each is saved with `context` tokens, the rest of a row being 0."""
+        if hasattr(model.preprocess, "encode"):
+            context = getattr(data, "texts", data).options.context
+            if context is None:
+                raise VitscopeError("How many tokens of each text shall be saved? Say context=N (--context N).")
+            self.length = min(context, model.preprocess.length)
 
     def begin(self) -> None:
         if self.setting.folder is None:
@@ -107,7 +119,9 @@ class Save(Analysis):
 
     def _prepare(self, name: str, value: Tensor) -> np.ndarray:
         layout = self.model.layout
-        if value.shape[-2] == layout.tokens:  # all points but hook_embed, which has image tokens only
+        if self.length is not None:
+            value = padded(value, self.length, square=name.endswith(("pattern", "attn_scores", "bias")))
+        elif value.shape[-2] == layout.tokens:  # all points but hook_embed, which has image tokens only
             wanted = {"all": slice(None), "class": slice(0, layout.class_tokens), "image": layout.image}[self.tokens]
             value = value[..., wanted, :]
         elif self.tokens == "class":
@@ -148,6 +162,8 @@ class Save(Analysis):
         first = int(self.sums["rows"])
         rows = np.arange(first, first + len(batch))
         place = {"image": batch.indices.numpy(), "rank": self.setting.rank, "row": rows}
+        if batch.valid is not None:
+            place["tokens"] = batch.valid.sum(1).numpy()
         self.emit("saved", pd.DataFrame(place))
         self.add("rows", torch.tensor([len(batch)]))
 
@@ -167,6 +183,12 @@ class Save(Analysis):
     def flush(self) -> None:
         for writer in self._writers.values():
             writer.flush()
+
+
+def padded(value: Tensor, length: int, square: bool) -> Tensor:
+    """(..., N, C) with zeros up to `length` tokens; (..., N, N) in both directions."""
+    missing = length - value.shape[-2]
+    return torch.nn.functional.pad(value, (0, missing if square else 0, 0, missing))
 
 
 class SavedPoint:

@@ -39,7 +39,7 @@ def evaluation_batches(
 ) -> Iterator[Batch]:
     """`ImageData.batches`: see there. `prepare` and `finish`, in the workers, replace the model's recipe; no masks."""
     plans = plan_batches(len(data), batch_size, shards=data.shards, **turn)
-    _check_pictures(data, preprocess)
+    check_pictures(data, preprocess)
     transform = build_transform(preprocess, data.mask_rule)
     reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)
     return iterate(reader, data.strict, **turn)
@@ -89,7 +89,7 @@ def train_batches(
     generators are left as they were. Masks are not read.
     """
     _check(batch_size, rank, world, start, workers)
-    _check_pictures(data, preprocess)
+    check_pictures(data, preprocess)
     n = len(data)
     if n < world:
         raise DataError(f"{n} images are too few to train {world} processes on: each needs at least one.")
@@ -256,7 +256,7 @@ def _check(batch_size: int, rank: int, world: int, start: int, workers: int) -> 
         raise DataError(f"start and workers must not be negative, not {start} and {workers}.")
 
 
-def _check_pictures(data: ImageData, preprocess: Any) -> None:
+def check_pictures(data: ImageData, preprocess: Any) -> None:
     """Raise where a language model is given pictures."""
     if hasattr(preprocess, "encode"):
         raise DataError(

@@ -172,6 +172,12 @@ class ImageData:
 
         return evaluation_batches(self, preprocess, batch_size, **turn)
 
+    def check_preprocess(self, preprocess: Any) -> None:
+        """Raise where a model takes no pictures."""
+        from vitscope.data.batching import check_pictures
+
+        check_pictures(self, preprocess)
+
     def learn(self, preprocess: Preprocess, batch_size: int, *, seed: int, epoch: int, **how: Any) -> Iterator[Batch]:
         """One epoch of training in the order of (seed, epoch): `vitscope.data.train_batches`."""
         from vitscope.data.batching import train_batches

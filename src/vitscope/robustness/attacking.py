@@ -16,6 +16,7 @@ from vitscope.robustness.attack_study import Attacks, AttackStudy, make_attacks
 from vitscope.robustness.attacks import Attack, Victims
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat
+from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
     from vitscope.data import ImageData
@@ -51,6 +52,11 @@ def attack(
 
 def check_labels(data: ImageData) -> None:
     """An attack leads away from the true class: without labels there is nothing to lead away from."""
+    if not task_of(data).one_class:
+        raise DataError(
+            f"Attacks change pictures, and {data.name} has none of one class each: `vitscope evaluate MODEL --data "
+            f"{data.name}` judges a language model."
+        )
     missing = sum(label < 0 for label in data.labels)
     if 0 < missing < len(data):
         data.warnings.append(f"{missing:,} of {len(data):,} images have no label: they are not attacked.")

@@ -28,6 +28,8 @@ class Classification(Task):
 
     def match(self, model: Model, data: Data) -> tuple[Data, str | None]:
         """A model that knows the names of its classes is asked by name; a head of ImageNet's classes knows none."""
+        if (check := getattr(data, "check_preprocess", None)) is not None:
+            check(getattr(model, "preprocess", None))
         mine, theirs = model.classes, list(data.classes)
         if mine is None:
             return data, _assumed_order(model, data)
