@@ -40,7 +40,7 @@ class SmallLanguageModel(Decoder):
         nn.init.normal_(self.places, std=DEVIATION)
         for block in blocks:  # 2 * depth branches add up to one stream
             for last in (block.attn.proj, block.mlp.fc2):
-                nn.init.normal_(last.weight, std=DEVIATION * (2 * depth) ** -0.5)  # type: ignore[arg-type]
+                nn.init.normal_(last.weight, std=DEVIATION * (2 * depth) ** -0.5)  # type: ignore[arg-type, union-attr]
 
     def embedded(self, input_ids: Tensor, lengths: Tensor | None) -> Tensor:
         return self.drop(self.embed(input_ids) + self.places[: input_ids.shape[1]])

@@ -32,7 +32,7 @@ class Probes:
         watched = chosen_probes(options)
         self._optional = {column for analysis in watched for column in analysis.optional}
         self.data: dict[str, Any] = {
-            split: probe_data(options, split) for split in options.probe_splits if options.probe
+            split: probe_data(options, split, model) for split in options.probe_splits if options.probe
         }
         check_probes(options, model)
 
@@ -110,7 +110,7 @@ def chosen_probes(options: TrainOptions) -> list[Analysis]:
 def check_probes(options: TrainOptions, model: Model) -> None:
     """Refuse what cannot be measured, before an hour of training."""
     for split in options.probe_splits if options.probe else ():
-        analyses, data = chosen_probes(options), probe_data(options, split)
+        analyses, data = chosen_probes(options), probe_data(options, split, model)
         for analysis in analyses:
             analysis.setting = Setting(seed=options.seed, task=task_of(data))
         start_analyses(analyses, model, data, explicit=True)
