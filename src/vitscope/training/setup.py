@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vitscope.data import Data, load_data, steps_per_epoch
+from vitscope.data.text import TextData
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
 from vitscope.models.preprocess_words import preprocess_in_words
@@ -40,6 +41,11 @@ def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
     if reads_text(options.model):
         return _checked(TrainData(*open_texts(options)), options, processes)
     test = _load(options, "test", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
+    if isinstance(test, TextData):
+        raise DataError(
+            f"{options.data} are texts, and {options.model} takes pictures: choose --model lm-small or symlm (--recipe "
+            "quick-text), or pictures, such as --data mnist5k."
+        )
     train = test if options.evaluate else _load(options, "train", masks=False, strict=options.strict)
     return _checked(TrainData(train, test), options, processes)
 
@@ -64,13 +70,13 @@ def _checked(opened: TrainData, options: TrainOptions, processes: int) -> TrainD
     return opened
 
 
-def probe_data(options: TrainOptions, split: str, model: Model) -> Data:
+def probe_data(options: TrainOptions, split: str, model: Model | None = None) -> Data:
     """The images that probes see, the same every time: spread over the classes, with masks where the data has them.
 
     Of texts: the first windows.
     """
     images = None if options.probe_images == "all" else options.probe_images
-    if model.row.text:
+    if model is not None and model.row.text:
         return held_out(options, split, model.preprocess, window_of(options), images)
     return _load(options, split, images=images, mask_decoding=options.mask_decoding)
 
@@ -88,11 +94,6 @@ def build_model(options: TrainOptions, data: Data) -> Model:
     to weights that are not used here. Given weights keep theirs.
     """
     task = task_of(data)
-    if hasattr(data, "cut") and not reads_text(options.model):
-        raise DataError(
-            f"{data.name} are texts, and {options.model} takes pictures: choose --model lm-small or symlm (--recipe "
-            "quick-text), or pictures, such as --data mnist5k."
-        )
     settings = {**task.model_options(data), **options.model_options}
     if options.in_chans is not None:
         settings["in_chans"] = options.in_chans
