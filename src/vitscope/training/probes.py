@@ -65,8 +65,6 @@ class Probes:
             task=task_of(data),
         )
         analyses = self._fresh(setting)
-        for analysis in analyses:
-            analysis.prepare(data, self.model)
         batches = data.batches(
             self.model.preprocess,
             self.options.look_size,
@@ -74,7 +72,7 @@ class Probes:
             world=processes.world,
             workers=self.options.workers,
         )
-        measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses))
+        measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses), data=data)
         shares = gather(processes, [analysis.sums for analysis in everyone(analyses)])
         if not processes.first:
             return {}

@@ -25,7 +25,12 @@ def test_words_are_split_at_white_space_and_every_line_ends_with_eos():
 
 
 def test_an_unknown_word_of_the_data_is_a_word_and_not_added_twice():
-    assert build_vocabulary("words", ["a <unk> b <unk> <eos>\n"]).get_vocab() == {"<eos>": 0, "<unk>": 1, "a": 2, "b": 3}
+    assert build_vocabulary("words", ["a <unk> b <unk> <eos>\n"]).get_vocab() == {
+        "<eos>": 0,
+        "<unk>": 1,
+        "a": 2,
+        "b": 3,
+    }
     assert build_vocabulary("words:1", TEXTS).encode("the cat").tokens == ["the", "<unk>"]
 
 
