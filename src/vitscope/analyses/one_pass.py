@@ -23,6 +23,7 @@ from vitscope.tasks.words import PICTURES
 if TYPE_CHECKING:
     from vitscope.analyses.base import Analysis
     from vitscope.capture import Cache
+    from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -71,15 +72,19 @@ def measure(
     analyses: Sequence[Analysis],
     *,
     on_batch: Callable[[Batch], None] | None = None,
+    data: Data | None = None,
 ) -> None:
     """Start the analyses and feed them every batch: the core of `analyze`, without a run folder.
 
     The model is put into eval mode for the time of the call and every submodule gets its own mode back. Rows that an
-    analysis emits stay in `analysis.rows`; over many images, let `on_batch` take them away.
+    analysis emits stay in `analysis.rows`; over many images, let `on_batch` take them away. `data`: what the batches
+    are of, for analyses that look at it beforehand.
     """
     for analysis in analyses:
         analysis.start(model)
     start_controls(model, analyses)
+    for analysis in analyses if data is not None else ():
+        analysis.prepare(data, model)  # type: ignore[arg-type]
     for analysis in everyone(analyses):
         analysis.begin()
     one_pass = OnePass(model, analyses)

@@ -9,6 +9,8 @@ norm in `summed`. A block that does not work like this is refused here, with its
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -43,12 +45,25 @@ MLPS: dict[str, tuple[str, str]] = {
 }
 
 
+def _decoder_layout(module: nn.Module) -> Any:
+    from vitscope.architectures.text_layout import decoder_layout
+
+    return decoder_layout(module)
+
+
+OWN_DECODER = Family("decoder of timm's blocks", embedding="embed", layout=_decoder_layout, text=True)
+
 MODELS: dict[str, Family] = {
     "timm.models.vision_transformer.VisionTransformer": Family("ViT"),
     "timm.models.deit.VisionTransformerDistilled": Family("distilled DeiT"),
     "timm.models.eva.Eva": Family("EVA / RoPE / DINOv3"),
     "timm.models.beit.Beit": Family("BEiT"),
     "timm.models.vision_transformer_relpos.VisionTransformerRelPos": Family("ViT with relative positions"),
+    "vitscope.models.lm_small.SmallLanguageModel": OWN_DECODER,
+    "vitscope.models.symlm.PublishedLanguageModel": replace(
+        OWN_DECODER,
+        headless="its head is an adaptive softmax, whose words come in clusters: a token has no logit per word",
+    ),
     **text_rows.MODELS,
 }
 
@@ -132,7 +147,8 @@ def family_of(module: nn.Module) -> Family:
 
 def is_text_module(module: nn.Module) -> bool:
     """Is it a text model by its row, refused or not?"""
-    return any(name in text_rows.MODELS or text_rows.why_refused(name) for name in _names(module))
+    names = _names(module)
+    return any((name in MODELS and MODELS[name].text) or text_rows.why_refused(name) for name in names)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
@@ -190,7 +206,7 @@ def absent_points(module: nn.Module) -> dict[str, str]:
 def check_model(module: nn.Module) -> str:
     """The family's readable name, or UnsupportedModelError with the reason."""
     family = family_of(module)
-    if family.text:
+    if any(name in text_rows.MODELS for name in _names(module)):
         text_rows.check_configuration(getattr(module, "config", None))
     for part in ("embedding", "blocks", "norm", "head"):
         name = getattr(family, part)

@@ -101,6 +101,25 @@ def text_layout(module: Any) -> TextLayout:
     )
 
 
+def decoder_layout(module: Any) -> TextLayout:
+    """Read off a decoder of our own (`vitscope.models.decoder`)."""
+    attention = module.blocks[0].attn
+    return TextLayout(
+        class_tokens=0,
+        register_tokens=0,
+        grid=(1, module.context),
+        patch=(1, 1),
+        blocks=len(module.blocks),
+        heads=attention.num_heads,
+        head_dim=attention.head_dim,
+        width=module.embed.embedding_dim,
+        sequence=True,
+        key_heads=attention.num_heads,
+        causal=True,
+        windows=(None,) * len(module.blocks),
+    )
+
+
 def _embeddings(module: Any) -> Any:
     """The module that adds positions, of a kind of model that keeps it apart."""
     return getattr(getattr(module, module.base_model_prefix, module), "embeddings", None)

@@ -21,6 +21,8 @@ EXAMPLES = """\
   vitscope train --recipe quick --weights runs/digits --lr 1e-4 --data path/to/pictures --out runs/tuned
   vitscope train --recipe quick --weights runs/digits --evaluate --data mnist5k --out runs/judged
   vitscope train --recipe quick --track tensorboard,wandb --track-offline --out runs/tracked
+  vitscope train --recipe quick-text --out runs/pydoc
+  vitscope train --recipe lm-small --data path/to/texts --vocabulary words:20000 --context 128 --out runs/mine
   torchrun --nproc_per_node 2 -m vitscope train --recipe quick --out runs/two
 """
 
@@ -30,7 +32,7 @@ class Words(FromFile, TrainOptions):
     """Train a ViT. The same command again resumes it exactly; `vitscope analyze OUT` then looks inside."""
 
     recipe: Annotated[str | None, named("NAME")] = None
-    """options that belong together: quick, small, cifar or deit; what else is typed here wins"""
+    """a name for options that belong together (quick, small, cifar, deit; on texts quick-text, lm-small, symlm)"""
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,10 +1,11 @@
-"""Model: a ViT of timm or a text model of transformers, wrapped and never rewritten."""
+"""Model: a ViT of timm or a text model of transformers or of our own, wrapped and never rewritten."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 from vitscope.architectures.compiled import refuse_compiled
 from vitscope.architectures.families import absent_points, blocks_of, check_model, classes_of, family_of
 from vitscope.architectures.layout import Layout, derive_layout
+from vitscope.architectures.text_layout import TextLayout
 from vitscope.capture import Cache, Edit, Tracer, resolve
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models import class_space, vocabulary
 from vitscope.models.inputs import Inputs, prepared, tokenizing
+from vitscope.models.text_preprocess import TextPreprocess
 
 
 class Model:
@@ -40,6 +43,8 @@ class Model:
         self.name = name
         self.preprocess = preprocess
         self.layout: Layout = derive_layout(module)
+        if isinstance(preprocess, TextPreprocess) and isinstance(self.layout, TextLayout):
+            self.layout = replace(self.layout, separators=preprocess.separators)
         self.source = dict(source or {"name": name})
         self.notes = list(notes)
         self.absent = absent_points(module)  # points that there are none of, each with the reason

@@ -209,8 +209,18 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
     source |= {"path": str(Path(weights).absolute()), "run_path": str(run.absolute())}
     if description.attention:
         source["attention"] = description.attention
-    preprocess = Preprocess.from_dict(description.preprocess)
+    preprocess = _preprocess(description, run)
     return Model(module, run.name, preprocess, source, notes, classes=description.classes)
+
+
+def _preprocess(description: Description, run: Path) -> Any:
+    """That of pictures, or the vocabulary of a language model, which lies beside its weights."""
+    if not description.of_text:
+        return Preprocess.from_dict(description.preprocess)
+    from vitscope.models.own_tokenizer import FILE, open_tokenizer
+
+    told = description.preprocess
+    return open_tokenizer(run / FILE, int(told["length"]), str(told.get("source", "")))
 
 
 def _import_attention(description: Description, run: Path) -> None:
@@ -236,12 +246,19 @@ class Description:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    @property
+    def of_text(self) -> bool:
+        return "tokenizer" in self.preprocess
+
 
 def _description(file: Path) -> Description:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         known = Description(**{f.name: content[f.name] for f in fields(Description) if f.name in content})
-        check_fields(Preprocess.from_dict(known.preprocess))
+        if not known.of_text:
+            check_fields(Preprocess.from_dict(known.preprocess))
+        elif not isinstance(known.preprocess.get("length"), int):
+            raise ValueError("its preprocess has no length")
     except (OSError, ValueError, TypeError, RecursionError, VitscopeError) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise VitscopeError(

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from vitscope.architectures.families import family_of
-from vitscope.architectures.text_layout import text_layout
+from vitscope.architectures.layout import derive_layout
 from vitscope.architectures.text_rows import HEADS, check_configuration
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError
 from vitscope.models.model import Model
@@ -75,17 +74,14 @@ def text_model(
     length: int | None = None,
 ) -> Model:
     """A built module and its tokenizer; without one, only numbers of tokens go in."""
-    layout = text_layout(module)
+    layout = derive_layout(module)
     if length is not None and not 1 <= int(length) <= layout.tokens:
         raise VitscopeError(f"length={length}: {name} takes texts of 1 to {layout.tokens:,} tokens.")
     preprocess: Any = UNTOUCHED
     if tokenizer is not None:
         preprocess = TextPreprocess(tokenizer, int(length or layout.tokens), f"tokenizer of {name}")
         preprocess.check_vocabulary(module.get_input_embeddings().num_embeddings, name)
-    model = Model(module, name, preprocess, source, notes or [])
-    ends = preprocess.separators if tokenizer is not None else ()
-    model.layout = replace(layout, separators=ends)
-    return model
+    return Model(module, name, preprocess, source, notes or [])
 
 
 def import_transformers() -> ModuleType:

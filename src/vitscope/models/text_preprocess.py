@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -65,6 +67,22 @@ class TextPreprocess:
             special = set(self.tokenizer.all_special_tokens)
             return [t if t in special else self.tokenizer.convert_tokens_to_string([t]) for t in tokens]
         return [token.replace("\u2581", " ") for token in tokens]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some tokens; where a vocabulary has a token for line ends, they are line ends again."""
+        text = self.tokenizer.decode(list(map(int, ids)), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        if not self._ends_lines:
+            return text
+        return re.sub(f" ?{re.escape(self.tokenizer.eos_token)} ?", "\n", text)
+
+    @cached_property
+    def _ends_lines(self) -> bool:
+        return self.eos is not None and self.encode("\n", special=False) == [self.eos]
+
+    @property
+    def rows(self) -> int:
+        """How many embeddings its tokens need."""
+        return 1 + max(self.tokenizer.get_vocab().values())
 
     def check_vocabulary(self, rows: int, name: str) -> None:
         """Refuse a tokenizer with numbers for which the model has no embedding."""

@@ -89,6 +89,7 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
     """Build data, model and optimizer of every setting once: what cannot run is refused before anything starts."""
     from vitscope.training.probes import check_probes
     from vitscope.training.setup import build_model, build_optimizer, open_data
+    from vitscope.training.texts import reads_text
     from vitscope.training.tracking import check_trackers
 
     data: dict[tuple[Any, ...], Any] = {}
@@ -100,7 +101,9 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
         o = planned.options
         try:
             check_trackers(o.track)
-            key = (o.data, str(o.root), o.train_split, o.test_split, o.share, o.batch_size)
+            key: tuple[Any, ...] = (o.data, str(o.root), o.train_split, o.test_split, o.share, o.batch_size)
+            if reads_text(o.model):  # how texts are cut and numbered is said by these
+                key = (*key, o.model, o.vocabulary, o.context, o.model_options.get("context"), str(o.weights))
             if key not in data:
                 data[key] = open_data(o).train
             model = build_model(o, data[key])

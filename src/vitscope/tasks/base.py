@@ -78,6 +78,12 @@ class Task:
         """(B,): how many answers of each item are compared."""
         raise NotImplementedError
 
+    def tally(self, outputs: Tensor, targets: Tensor) -> tuple[float, float, int]:
+        """(loss, right answers, answers) of a batch without gradients, in float64."""
+        outputs = outputs.cpu().double()
+        right, counted = self.right(outputs, targets), self.counted(targets)
+        return float(self.loss(outputs, targets)), int(right.sum()), int(counted.sum())
+
     def fooled(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(B,) bool: has an attack reached what it wants?"""
         return self.right(outputs, targets) == 0

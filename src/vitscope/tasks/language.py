@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,15 @@ class Language(Task):
         cut = getattr(data, "cut", None)
         return (data if cut is None else cut(model.preprocess)), None
 
+    def model_options(self, data: Data) -> dict[str, Any]:
+        """As many words and positions as the vocabulary of a training has."""
+        preprocess = getattr(data, "preprocess", None)
+        return {} if preprocess is None else {"num_classes": preprocess.rows, "context": preprocess.length}
+
+    def tally(self, outputs: Tensor, targets: Tensor) -> tuple[float, float, int]:
+        nats, right = token_losses(outputs, targets)
+        return float(nats.sum()), int(right.sum()), int((targets >= 0).sum())
+
     def item_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=-1)
         return losses.view(targets.shape).sum(-1)
@@ -54,7 +63,9 @@ class Language(Task):
 
     def figures(self, loss: float, right: float, counted: float) -> dict[str, float]:
         mean = loss / counted
-        return {"loss": mean, "perplexity": math.exp(min(mean, LONGEST)), "accuracy": right / counted}
+        told = {"loss": mean, "perplexity": math.exp(min(mean, LONGEST))}
+        # a model that looks at few words only does not know its first guess
+        return told if math.isnan(right) else {**told, "accuracy": right / counted}
 
 
 def token_losses(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

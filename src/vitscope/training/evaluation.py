@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,7 @@ from vitscope.processes import Processes
 from vitscope.runs import Run
 from vitscope.tasks import task_of
 from vitscope.training.feeds import Feed
+from vitscope.training.lesson import takes_targets, with_targets
 from vitscope.training.options import TrainOptions
 from vitscope.training.probes import gather
 from vitscope.training.records import note_skipped
@@ -23,7 +25,9 @@ from vitscope.training.setup import TrainData
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+    from vitscope.data import Batch
     from vitscope.models import Model
+    from vitscope.tasks import Task
 
 
 def evaluate(
@@ -36,16 +40,13 @@ def evaluate(
 ) -> dict[str, float]:
     """The task's figures, among them the loss in nats, in evaluation mode, without gradients; each item counts once."""
     task = task_of(feed.data)
-    sums = [0.0, 0, 0]  # loss, right answers, answers
+    sums = [0.0, 0.0, 0]  # loss, right answers, answers
     with evaluating(model.module), torch.no_grad():
         for batch in feed.once(options.look_size, rank=processes.rank, world=processes.world):
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             if len(batch) == 0:
                 continue
-            outputs = model(model.place(batch.inputs)).cpu().double()
-            sums[0] += float(task.loss(outputs, batch.targets))
-            sums[1] += int(task.right(outputs, batch.targets).sum())
-            sums[2] += int(task.counted(batch.targets).sum())
+            sums = [a + b for a, b in zip(sums, _tally(task, model, batch))]
     loss, right, counted = over_processes(accelerator, *sums)
     if counted == 0:
         why = f"can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}" if skipped else "has an answer to compare with."
@@ -56,6 +57,14 @@ def evaluate(
             "The last good checkpoint is kept; try a smaller lr or a longer warm-up."
         )
     return task.figures(loss, right, counted)
+
+
+def _tally(task: Task, model: Model, batch: Batch) -> tuple[float, float, int]:
+    """(loss, right answers, answers) of a batch; a model that takes its targets tells the loss itself."""
+    if not takes_targets(model.module):
+        return task.tally(model(model.place(batch.inputs)), batch.targets)
+    nats = model.ask(model.module, model.place(with_targets(batch.inputs, batch.targets)))
+    return float(nats.cpu().double().sum()), math.nan, int(task.counted(batch.targets).sum())
 
 
 def over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[float]:

@@ -26,7 +26,18 @@ OF_PICTURES = ("augment", "randaugment", "auto_augment", "color_jitter", "erase"
 
 
 def open_lesson(options: TrainOptions, task: Task, model: Model, items: int, device: torch.device) -> Lesson:
-    return (ClassLesson if task.one_class else Lesson)(options, task, model, items, device)
+    kind = ClassLesson if task.one_class else ToldLesson if takes_targets(model.module) else Lesson
+    return kind(options, task, model, items, device)
+
+
+def takes_targets(module: Any) -> bool:
+    """Does a model compute its own loss where it is told the targets, because that costs it less?"""
+    return getattr(module, "takes_targets", False)
+
+
+def with_targets(inputs: Any, targets: Tensor) -> dict[str, Tensor]:
+    """What such a model is called with."""
+    return {**(inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}), "targets": targets}
 
 
 class Lesson:
@@ -36,7 +47,7 @@ class Lesson:
         self.options, self.task, self.model, self.items, self.device = options, task, model, items, device
         self.dtype = getattr(torch, options.dtype)
         given = [name for name in OF_PICTURES if getattr(options, name) not in ("", "none", 0, ())]
-        if given and model.preprocess == UNTOUCHED:
+        if given and (model.row.text or model.preprocess == UNTOUCHED):
             raise VitscopeError(f"{given[0]} changes pictures, and {model.name} takes none: leave it out.")
 
     def begin(self, epoch: int) -> None:
@@ -63,6 +74,21 @@ class Lesson:
     def right(self, outputs: Any, targets: Tensor) -> Tensor:
         """How many answers are right: a number on the device."""
         return self.task.right(outputs, targets).sum()
+
+
+class ToldLesson(Lesson):
+    """The model computes its loss: its answers are nats, (B, N), and 0 where nothing is compared."""
+
+    def prepare(self, batch: Batch) -> tuple[Any, Tensor]:
+        inputs, targets = super().prepare(batch)
+        return with_targets(inputs, targets), targets
+
+    def loss(self, outputs: Any, targets: Tensor, inputs: Any) -> Tensor:
+        return wide(outputs).sum()
+
+    def right(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Not known: only words of some clusters were looked at."""
+        return torch.full((), torch.nan, device=self.device)
 
 
 class ClassLesson(Lesson):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitscope.data.mask_decoding import doubtful_masks
+from vitscope.models.own_tokenizer import FILE, tokenizer_json
 from vitscope.processes import Processes
 from vitscope.runs import Run, atomic_write
 from vitscope.training.checkpoint import load_checkpoint, newest_checkpoint
@@ -43,6 +44,8 @@ def open_run(
         run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=command, free=free_keys())
         opened.append(run)
         atomic_write(run.path / "model.json", json.dumps(describe_model(options, model), indent=2) + "\n")
+        if model.row.text:
+            atomic_write(run.path / FILE, tokenizer_json(model.preprocess))
         if run.status == "finished":
             return False
         fitted = [f"The weights of {options.weights} were fitted: {c}." for c in model.source.get("fitted", [])]

@@ -33,7 +33,7 @@ _LATER = (
     *("mask_decoding", "use_ema", "init", "inat_category", "auto_augment", "color_jitter", "train_interpolation"),
     *("erase_mode", "erase_count", "cutmix_minmax", "mixup_prob", "mixup_switch_prob", "mixup_mode"),
     *("rate_set", "decay_epochs", "decay_rate", "patience_epochs", "lr_noise", "lr_noise_pct", "lr_noise_std"),
-    "accumulate",
+    *("accumulate", "vocabulary", "context", "warmup_steps"),
 )
 TRAINED: dict[str, Any] = {  # the configuration of a run, as it is saved
     "options": {}, "data?": {"name?": str, "train?": {}, "test?": {}}, "label?": str, "model?": {}, "preprocess?": {},
@@ -69,6 +69,8 @@ class TrainOptions:
     mixup_prob: float = 1.0  # how often a batch is mixed at all
     mixup_switch_prob: float = 0.5  # of cutmix, where both are on
     mixup_mode: Literal["batch", "pair", "elem"] = "batch"  # one draw for a batch, for two pictures, or for each
+    vocabulary: str = ""  # of texts: words, words:20000, characters, bpe:2000 or a tokenizer.json; empty: bpe:2000
+    context: int | None = None  # tokens of a text that are seen at once; None: as many as the model takes
     strict: bool = False  # unreadable images and doubtful data stop the run instead of being left out
     mask_decoding: str | None = None  # how masks, which probes read, are stored: nonzero, half, alpha; None: 0, 1, 255
 
@@ -101,6 +103,7 @@ class TrainOptions:
     lr_noise_pct: float = 0.67  # largest relative noise; larger draws are drawn again
     lr_noise_std: float = 1.0  # its deviation before that; timm's and DeiT's programs take 1 whatever is asked for
     warmup_epochs: float = 1.0  # linear from warmup_lr: without it AdamW's first steps can ruin a ViT
+    warmup_steps: int = 0  # the same in steps of the optimiser; 0: as warmup_epochs says
     warmup_lr: float = 1e-6  # where the warm-up begins
     min_lr: float = 1e-5  # where the schedule ends; 'step' knows no end
     loss: Loss = "cross_entropy"  # what is minimised; the held-out loss is always the cross-entropy
@@ -166,6 +169,7 @@ class TrainOptions:
         from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.registry import check_place
+        from vitscope.data.text.vocabulary import check_vocabulary
         from vitscope.models.naming import check_model_name, check_weights_file, is_trained
 
         if self.probe:
@@ -173,6 +177,8 @@ class TrainOptions:
         check_attentions(self.attention)
         if self.mask_decoding is not None:
             find_decoding(self.mask_decoding)
+        if self.vocabulary:
+            check_vocabulary(self.vocabulary)
         check_place(self.data, self.root)
         for weights in (self.weights, self.teacher_weights):
             if weights is not None and weights not in ("pretrained", "random") and not is_trained(weights):
@@ -291,6 +297,8 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("lr", 0, _INFINITY),
     ("weight_decay", 0, _INFINITY),
     ("warmup_epochs", 0, _INFINITY),
+    ("warmup_steps", 0, _INFINITY),
+    ("context", 2, _INFINITY),
     ("warmup_lr", 0, _INFINITY),
     ("min_lr", 0, _INFINITY),
     ("smoothing", 0, 1),

@@ -1,9 +1,9 @@
-"""Did the training go well? Loss and accuracy per epoch, from tables/training.csv."""
+"""Did the training go well? Loss and accuracy, or perplexity, per epoch, from tables/training.csv."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,11 @@ SHOWN = {
     "test_loss": ("held-out loss", "nats"),
     "train_accuracy": ("training accuracy", "%"),
     "test_accuracy": ("held-out accuracy", "%"),
+    "train_perplexity": ("training perplexity", ""),
+    "test_perplexity": ("held-out perplexity", ""),
     "ema_test_loss": ("held-out loss, averaged weights", "nats"),
     "ema_test_accuracy": ("held-out accuracy, averaged weights", "%"),
+    "ema_test_perplexity": ("held-out perplexity, averaged weights", ""),
     "lr": ("learning rate", ""),
 }
 MANY = 4  # curves that can be told apart with their training curves beside them
@@ -65,18 +68,20 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
     curves = curves_over_seeds(runs, tables)
     seeds = max(len(curve.tables) for curve in curves)
     who = " and ".join(curve.name for curve in curves) if len(curves) <= 3 else f"{len(curves)} models"
-    caption = "Solid with markers: held-out images. Dashed: training images. One value per epoch."
+    measure, items = judged_by(tables.values()), _items(runs, tables)
+    caption = f"Solid with markers: held-out {items}. Dashed: training {items}. One value per epoch."
     if len(curves) > MANY:
-        caption = "Held-out images. One value per epoch."
+        caption = f"Held-out {items}. One value per epoch."
     if seeds > 1:
         caption += " Lines are means over seeds, bands reach from the smallest to the largest of them."
     labels = list(runs) if seeds == 1 else [curve.name for curve in curves]
-    findings = [_finding(curve, name_it=len(runs) > 1) for curve in curves]
+    find = _finding if measure == "accuracy" else _finding_of_texts
+    findings = [find(curve, name_it=len(runs) > 1) for curve in curves]
     return Panel(
         key="training",
-        title="Did it learn, and does that hold on images it has not seen?",
+        title=f"Did it learn, and does that hold on {items} it has not seen?",
         figures={"training": draw_curves(curves, labels)},
-        alt={"training": f"Loss and accuracy per epoch of {who}: held-out images solid, training images dashed"},
+        alt={"training": f"Loss and {measure} per epoch of {who}: held-out {items} solid, training {items} dashed"},
         captions={"training": caption},
         reading=(
             "Both curves should level off; a loss that still falls at the right edge says that more epochs would help. "
@@ -88,6 +93,20 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
         html=epoch_slider(curves),
         order=10,
     )
+
+
+def judged_by(tables: Iterable[pd.DataFrame]) -> str:
+    """Perplexity where all trainings have one, else accuracy."""
+    return "perplexity" if all("test_perplexity" in table for table in tables) else "accuracy"
+
+
+def _items(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
+    """What they learned from, if all of them the same."""
+    from vitscope.report.sources import owner_of
+    from vitscope.tasks.words import Words
+
+    found = {Words.of_config(owner_of(runs[label], "training").config).items for label in tables}
+    return found.pop() if len(found) == 1 else "items"
 
 
 def curves_over_seeds(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> list[Curve]:
@@ -136,14 +155,16 @@ def _value(option: str, value: Any, *, alone: bool) -> str:
 
 
 def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
-    """Loss beside accuracy; one colour per model, `labels` being all models of the page."""
+    """Loss beside accuracy, or perplexity; one colour per model, `labels` being all models of the page."""
     from vitscope.report import figures as f
 
     styles = f.model_styles(labels)
     many = len(curves) > MANY
     columns = 2 if max(len(curve.name) for curve in curves) <= 36 else 1  # of the legend, where curves are many
     fig, axes = f.new_figure(height=2.7 + (0.18 * -(-len(curves) // columns) if many else 0), columns=2, share_y=False)
-    for ax, quantity, unit in zip(axes, ("loss", "accuracy"), ("cross-entropy (nats)", "accuracy (%)")):
+    measure = judged_by([table for curve in curves for table in curve.tables])
+    units = ("cross-entropy (nats)", "accuracy (%)" if measure == "accuracy" else "perplexity")
+    for ax, quantity, unit in zip(axes, ("loss", measure), units):
         for curve in curves:
             style = styles[curve.name]
             scale = 100 if quantity == "accuracy" else 1
@@ -163,7 +184,10 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
         f.whole_numbers(ax)
         f.label_axes(ax, x="epoch", y=unit)
     axes[0].set_ylim(bottom=0 if not many else None)
-    axes[1].set_ylim(top=min(100.0, axes[1].get_ylim()[1]))
+    if measure == "accuracy":
+        axes[1].set_ylim(top=min(100.0, axes[1].get_ylim()[1]))
+    else:
+        axes[1].set_yscale("log")
     if many:  # names of settings are long: under the figure there is room for them
         fig.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     else:
@@ -227,6 +251,23 @@ def _finding(curve: Curve, *, name_it: bool) -> Finding | None:
     train = curve.over_seeds("train_accuracy")
     if len(train) and train["epoch"].iloc[-1] == last["epoch"]:
         text += f", {percent(train['mean'].iloc[-1])} of training images"
+    return Finding(text + ".", interest=0.4)
+
+
+def _finding_of_texts(curve: Curve, *, name_it: bool) -> Finding | None:
+    measured = curve.over_seeds("test_perplexity")
+    if not len(measured):
+        return None
+    best, last = measured.iloc[int(measured["mean"].to_numpy().argmin())], measured.iloc[-1]
+    who = f"{curve.name}: " if name_it else ""
+    text = f"{who}held-out perplexity {short(last['mean'])} after epoch {int(last['epoch'])}"
+    if last["n"] > 1:
+        text += f" ({int(last['n'])} seeds, {short(last['low'])} to {short(last['high'])})"
+    elif best["mean"] < last["mean"]:
+        text += f" (best: {short(best['mean'])} after epoch {int(best['epoch'])})"
+    train = curve.over_seeds("train_perplexity")
+    if len(train) and train["epoch"].iloc[-1] == last["epoch"]:
+        text += f", {short(train['mean'].iloc[-1])} in training"
     return Finding(text + ".", interest=0.4)
 
 

@@ -32,7 +32,7 @@ class Probes:
         watched = chosen_probes(options)
         self._optional = {column for analysis in watched for column in analysis.optional}
         self.data: dict[str, Any] = {
-            split: probe_data(options, split) for split in options.probe_splits if options.probe
+            split: probe_data(options, split, model) for split in options.probe_splits if options.probe
         }
         check_probes(options, model)
 
@@ -65,8 +65,6 @@ class Probes:
             task=task_of(data),
         )
         analyses = self._fresh(setting)
-        for analysis in analyses:
-            analysis.prepare(data, self.model)
         batches = data.batches(
             self.model.preprocess,
             self.options.look_size,
@@ -74,7 +72,7 @@ class Probes:
             world=processes.world,
             workers=self.options.workers,
         )
-        measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses))
+        measure(self.model, batches, analyses, on_batch=lambda _: _forget_rows(analyses), data=data)
         shares = gather(processes, [analysis.sums for analysis in everyone(analyses)])
         if not processes.first:
             return {}
@@ -110,7 +108,7 @@ def chosen_probes(options: TrainOptions) -> list[Analysis]:
 def check_probes(options: TrainOptions, model: Model) -> None:
     """Refuse what cannot be measured, before an hour of training."""
     for split in options.probe_splits if options.probe else ():
-        analyses, data = chosen_probes(options), probe_data(options, split)
+        analyses, data = chosen_probes(options), probe_data(options, split, model)
         for analysis in analyses:
             analysis.setting = Setting(seed=options.seed, task=task_of(data))
         start_analyses(analyses, model, data, explicit=True)

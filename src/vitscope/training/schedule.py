@@ -93,7 +93,7 @@ class Schedule:
             torch.optim.SGD(groups, lr=o.peak_lr),
             sched="cosine" if constant else o.schedule,
             num_epochs=o.epochs,
-            warmup_epochs=o.warmup_epochs,  # type: ignore[arg-type]  # fractions are fine
+            warmup_epochs=o.warmup_steps / self.steps if o.warmup_steps else o.warmup_epochs,  # type: ignore[arg-type]  # fractions are fine
             warmup_lr=o.warmup_lr,
             min_lr=o.peak_lr if constant else o.min_lr,
             decay_epochs=o.decay_epochs,  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vitscope.data import Data, load_data, steps_per_epoch
+from vitscope.data.text import TextData
 from vitscope.errors import DataError, VitscopeError, suggest
 from vitscope.models import Model, open_model
 from vitscope.models.preprocess_words import preprocess_in_words
@@ -16,6 +17,7 @@ from vitscope.tasks import Task, task_of
 from vitscope.tasks.classification import some
 from vitscope.training.options import TrainOptions
 from vitscope.training.start import start_from
+from vitscope.training.texts import held_out, open_texts, reads_text, window_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,10 +38,21 @@ class TrainData:
 
 def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
     """Both splits, checked: fit for their task, and large enough for one step."""
+    if reads_text(options.model):
+        return _checked(TrainData(*open_texts(options)), options, processes)
     test = _load(options, "test", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
+    if isinstance(test, TextData):
+        raise DataError(
+            f"{options.data} are texts, and {options.model} takes pictures: choose --model lm-small or symlm (--recipe "
+            "quick-text), or pictures, such as --data mnist5k."
+        )
     train = test if options.evaluate else _load(options, "train", masks=False, strict=options.strict)
-    opened = TrainData(train, test)
-    opened.task.check_learning(train, test)
+    return _checked(TrainData(train, test), options, processes)
+
+
+def _checked(opened: TrainData, options: TrainOptions, processes: int) -> TrainData:
+    train = opened.train
+    opened.task.check_learning(train, opened.test)
     items = opened.task.words.items
     if options.evaluate:
         return opened
@@ -57,9 +70,14 @@ def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
     return opened
 
 
-def probe_data(options: TrainOptions, split: str) -> Data:
-    """The images that probes see, the same every time: spread over the classes, with masks where the data has them."""
+def probe_data(options: TrainOptions, split: str, model: Model | None = None) -> Data:
+    """The images that probes see, the same every time: spread over the classes, with masks where the data has them.
+
+    Of texts: the first windows.
+    """
     images = None if options.probe_images == "all" else options.probe_images
+    if model is not None and model.row.text:
+        return held_out(options, split, model.preprocess, window_of(options), images)
     return _load(options, split, images=images, mask_decoding=options.mask_decoding)
 
 
@@ -99,7 +117,11 @@ def build_model(options: TrainOptions, data: Data) -> Model:
         else:
             model = start_from(options, settings, data.classes)
     recipe = model.preprocess
-    if options.weights is None and options.preprocess != "model" and recipe != UNTOUCHED:
+    if model.row.text:
+        recipe = data.preprocess  # type: ignore[attr-defined]  # streams and windows have one
+        module: Any = model.module
+        recipe.check_vocabulary(module.get_input_embeddings().num_embeddings, options.model)
+    elif options.weights is None and options.preprocess != "model" and recipe != UNTOUCHED:
         grey = (0.5,) * recipe.input_size[0]
         recipe = replace(recipe, mean=grey, std=grey, crop_pct=1.0, crop_mode="center")
         if options.preprocess != "whole":
@@ -130,7 +152,7 @@ def _start_as_torch(module: nn.Module, seed: int) -> None:
 
 def what_is_lost(model: Model, data: Any) -> str | None:
     """Colours that the model does not take, said aloud: a recipe for grey digits would train on a grey CIFAR-10."""
-    if model.preprocess.input_size[0] != 1:
+    if model.row.text or model.preprocess.input_size[0] != 1:
         return None
     try:
         picture = data.read(0, masks=False).image

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from vitscope.architectures.families import family_of
 from vitscope.attention import convert_from_description, describe_attention
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
@@ -60,6 +61,8 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequ
     source = {"name": options.model, **start.origin, **({"fitted": changes} if changes else {})}
     if options.attention:
         source["attention"] = describe_attention(model.module)
+    if model.row.text:  # the vocabulary is that of the data
+        return Model(model.module, options.model, model.preprocess, source, start.remarks)
     recipe, size = start.preprocess or model.preprocess, model.preprocess.input_size
     return Model(model.module, options.model, _for_size(recipe, size), source, start.remarks)
 
@@ -128,7 +131,7 @@ def fit(state: Mapping[str, Tensor], module: Any) -> tuple[dict[str, Tensor], li
         before, after = fitted[key].shape[1], own[key].shape[1]
         fitted[key] = _other_channels(fitted[key], after)
         changes.append(f"{before} input channels made {after}")
-    heads = [key for key in own if key.startswith(_HEADS)]
+    heads = [] if family_of(module).text else [key for key in own if key.startswith(_HEADS)]  # words are no classes
     if any(key not in fitted or fitted[key].shape != own[key].shape for key in heads):
         classes = count_classes(fitted) or 0
         fitted = {k: v for k, v in fitted.items() if not k.startswith(_HEADS)} | {key: own[key] for key in heads}

@@ -16,7 +16,7 @@ class Tokenizes(Protocol):
 
     length: int  # the most tokens that the model takes
     bos: int | None  # the token that begins a text
-    pad_id: int
+    pad_id: int | None
 
     def encode(self, text: str, *, special: bool = True) -> list[int]: ...
     def encode_all(self, texts: Sequence[str], *, special: bool = True) -> list[list[int]]: ...
