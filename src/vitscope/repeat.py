@@ -90,7 +90,7 @@ def _train(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
     with _of_file(old):
         check_saved(old.config, {**TRAINED, "data": {"name?": str, "train": {}, "test": {}}})
         saved, directory = dict(old.config["options"]), _started_in(old)
-        places = ("data", "root", "weights", "teacher", "teacher_weights")
+        places = ("data", "root", "weights", "teacher", "teacher_weights", "vocabulary")
         saved |= {name: place_of(saved[name], directory) for name in places if isinstance(saved.get(name), str)}
         options = TrainOptions.from_config(saved, **changes)
     data = open_data(options)

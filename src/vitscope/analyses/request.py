@@ -340,7 +340,7 @@ def _attention_text(entries: Sequence[Mapping[str, Any]]) -> str | None:
 
 def place_of(path: str | None, directory: Path | None) -> str | None:
     """A relative path as it was meant where the run was started; names of data sets stay names."""
-    if path is None or directory is None or directory == Path.cwd() or not (directory / path).exists():
+    if not path or directory is None or directory == Path.cwd() or not (directory / path).exists():
         return path
     from vitscope.data.registry import find_dataset
 

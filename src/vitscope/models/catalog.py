@@ -24,11 +24,11 @@ class ModelRow:
     name: str
     supported: bool
     family: str = ""
-    input: str = ""  # channels x height x width
+    input: str = ""  # channels x height x width, or text
     blocks: int = 0
     heads: int = 0
     width: int = 0
-    tokens: str = ""  # class + register + image
+    tokens: str = ""  # class + register + image; of a text, at most
     pretrained: int = 0  # number of tags with weights
     class_space: bool = False
     remark: str = ""  # why it is refused, or why there is no class space

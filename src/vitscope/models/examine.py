@@ -39,15 +39,16 @@ def describe(name: str) -> ModelRow:
     except Exception as error:  # a model that timm itself cannot build on meta is reported, not fatal to the list
         return ModelRow(name, supported=False, pretrained=tags, remark=f"timm cannot build it: {error}")
     layout, reason = derive_layout(module), why_no_class_space(module, name)
+    text = family_of(module).text
     return ModelRow(
         name=name,
         supported=True,
         family=family,
-        input="x".join(map(str, input_size(module))),
+        input="text" if text else "x".join(map(str, input_size(module))),
         blocks=layout.blocks,
         heads=layout.heads,
         width=layout.width,
-        tokens=f"{layout.class_tokens}+{layout.register_tokens}+{layout.image_tokens}",
+        tokens=str(layout.tokens) if text else f"{layout.class_tokens}+{layout.register_tokens}+{layout.image_tokens}",
         pretrained=tags,
         class_space=reason is None,
         remark=f"no class space: {reason}" if reason else "",
