@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from vitscope.architectures.families import check_model, family_of
+from vitscope.architectures.families import check_model
 from vitscope.architectures.layout import derive_layout, input_size
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.catalog import SHIPPED, ModelRow, as_text, timm_version
@@ -56,13 +56,12 @@ def describe(name: str) -> ModelRow:
 
 
 def names_to_examine() -> list[str]:
-    """vitscope's own architectures for pictures, then the transformers of the installed timm."""
+    """vitscope's own architectures, then the transformers of the installed timm."""
     import timm
     from timm.models import list_modules
 
     files = set(list_modules())
-    own = [name for name in BUILDERS.homes() if family_of(sketch(name)).layout is None]  # those of texts are not listed
-    return [*own, *sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))]
+    return [*BUILDERS.homes(), *sorted(n for f in _FILES if f in files for n in timm.list_models(module=f))]
 
 
 def examine_all(why: str) -> list[ModelRow]:
