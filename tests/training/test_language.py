@@ -74,7 +74,8 @@ def in_another_process(*options: TrainOptions, stop: int = -1, launcher: tuple[s
     script = Path(options[0].out).with_suffix(".py")
     script.write_text(SCRIPT)
     told = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in options])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    threads = 1 if launcher else torch.get_num_threads()  # bits are those of as many threads
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, *launcher, str(script), told, str(stop)]
     return subprocess.run(command, env=environment, check=False, capture_output=True, timeout=240).returncode
 
