@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from vitscope.analyses.options import Typed
-from vitscope.analyses.request import ANALYZED, Request, options_of_run, place_of
+from vitscope.analyses.request import ANALYZED, IMAGES, Request, options_of_run, place_of
 from vitscope.errors import VitscopeError
 from vitscope.robustness.corruptions import parse_corruptions, parse_severities
 from vitscope.robustness.sets.registry import check_folders, parse_sets
@@ -25,7 +25,9 @@ CONDITIONS = {
     "ood": {str: str}, "ood_images": (int, None), "corrupt": [str], "severities": [int], "c_corruptions": [str],
 }  # fmt: skip
 EVALUATED = {**ANALYZED, "data": CONDITIONS}
-OF_CHANGES = ("swap", "swap_share", "swap_word", "swap_unknown", "noise")
+CHANGES = {"swap?": bool, "swap_share?": float, "swap_word?": str, "swap_unknown?": str, "noise?": float}
+EVALUATED_TEXTS = {**ANALYZED, "data": {**IMAGES, **CHANGES}}
+OF_CHANGES = tuple(name.removesuffix("?") for name in CHANGES)
 OodFolders = Annotated[tuple[str, ...] | Mapping[str, Any], Typed("A=DIR,R=DIR,...", kind=tuple[str, ...])]
 
 
@@ -67,6 +69,7 @@ class EvaluateOptions(Request):
     @classmethod
     def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
         if config.get("task") and "clean" not in config["data"]:  # a task that has an evaluation of its own
+            check_saved(config, EVALUATED_TEXTS)
             data = dict(config["data"])
             changes = {name: data.pop(name) for name in OF_CHANGES if name in data}
             return {**options_of_run({**config, "data": data}, directory), **changes}
