@@ -56,6 +56,7 @@ class EvaluateOptions(Request):
     swap_word: str = "AAA"  # what they become
     swap_unknown: Literal["keep", "swap"] = "keep"  # is <unk> left alone, or a word like any other?
     noise: float | None = None  # of texts: this share of the letters becomes a neighbour on the keyboard, such as 0.02
+    lens: bool = False  # of changed texts: what changes in which block, and how far behind a changed word
 
     def __post_init__(self) -> None:
         for name in ("ood", "corrupt", "severities", "c_corruptions"):
@@ -72,6 +73,7 @@ class EvaluateOptions(Request):
             check_saved(config, EVALUATED_TEXTS)
             data = dict(config["data"])
             changes = {name: data.pop(name) for name in OF_CHANGES if name in data}
+            changes["lens"] = "swapped.lens" in config["analyses"]
             return {**options_of_run({**config, "data": data}, directory), **changes}
         check_saved(config, EVALUATED)
         data = config["data"]
@@ -110,6 +112,8 @@ class EvaluateOptions(Request):
             found.append(WordSwap(self.swap_share, self.swap_word, self.swap_unknown, self.seed))
         if self.noise is not None:
             found.append(Typos(self.noise, self.seed))
+        if self.lens and not found:
+            raise VitscopeError("lens lays changed texts beside clean ones: say what changes them (--swap, --noise).")
         return found
 
     def load(self, data: ImageData | None = None) -> ImageData:
@@ -142,5 +146,5 @@ class EvaluateOptions(Request):
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
         if getattr(data, "changes", ()):
-            return ["swapped.perplexity"]
+            return ["swapped.perplexity", *(["swapped.lens"] if self.lens else [])]
         return [own] if (own := self.own_evaluation(data)) else wanted

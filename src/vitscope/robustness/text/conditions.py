@@ -6,6 +6,7 @@ texts of its own: its numbers are those of the clean ones, to the last digit.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,6 +77,21 @@ class TextConditions(TextData):
         after = next((k for k, (start, stop) in enumerate(reversed(offsets)) if stop > start), 0)
         return flags[: length - after] + [False] * after  # what ends a text stays at the end of a shortened one
 
+    def piece(self, i: int) -> tuple[int, int, int, int]:
+        """Condition and number of text `i`, and from which to which token of it is read, special ones not counted."""
+        return *self.place(i), 0, sys.maxsize
+
+    def passage_pair(self, condition: int, passage: int) -> tuple[str, Altered]:
+        """A text before and after the change of a condition."""
+        return self.clean.passage(passage), self.altered(condition, passage)
+
+    def longest(self, preprocess: Tokenizes) -> int:
+        return most_tokens(preprocess, self.options.context)
+
+    def leading(self, preprocess: Any) -> list[int]:
+        """What stands before every text."""
+        return [preprocess.bos] if preprocess.bos in preprocess.encode("")[:1] else []
+
     def describe(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for change in self.changes:
@@ -119,13 +135,27 @@ class ConditionWindows(WindowData):
         return self.table[:, 0] % self.texts.clean.passages
 
     def changed_tokens(self, i: int, condition: int, preprocess: Any) -> list[bool] | None:
-        document, start, stop, _ = self.table[i].tolist()
-        number, inside = divmod(document, self.texts.clean.passages)
-        key = (self.own[number], inside)
+        own, inside, start, stop = self.piece(i)
+        key = (own, inside)
         if condition not in self._flags or self._flags[condition][0] != key:
             self._flags[condition] = key, flagged(self.texts, *key, condition, preprocess, special=False)
         flags = self._flags[condition][1]
         return None if flags is None else [False] * self.lead + flags[start:stop]
+
+    def piece(self, i: int) -> tuple[int, int, int, int]:
+        """Condition and document of window `i`, and from which to which token it goes."""
+        document, start, stop, _ = self.table[i].tolist()
+        number, inside = divmod(document, self.texts.clean.passages)
+        return self.own[number], inside, start, stop
+
+    def passage_pair(self, condition: int, passage: int) -> tuple[str, Altered]:
+        return self.texts.passage_pair(condition, passage)
+
+    def longest(self, preprocess: Tokenizes) -> int:
+        return self.texts.longest(preprocess)
+
+    def leading(self, preprocess: Any) -> list[int]:
+        return [preprocess.bos] * self.lead
 
     def item_name(self, i: int) -> str:
         name = super().item_name(i)
