@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vitscope.report import figures as f
@@ -14,6 +14,7 @@ from vitscope.robustness.text.panel import NAMES
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -68,14 +69,13 @@ def swapped_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 
 def draw_lens(table: pd.DataFrame) -> Figure:
-    """Cosine on the left, change of log p on the right, a line per distance."""
-    fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
-    for ax, value, title in zip(axes, ("cosine", "change"), ("cosine to the clean residual", "change of log p (nats)")):
-        for group in GROUPS:
-            rows = table[(table["distance"] == group) & table[value].notna()].sort_values("block")
-            if len(rows):
-                band = {end: rows[f"{value}_{end}"] for end in ("low", "high")}
-                f.line_per_block(ax, rows["block"], rows[value], style=STYLES[group], label=WORDS[group], **band)
+    """Cosine on the left; the change of log p beside it, of the word itself and, on a scale of its own, behind it."""
+    fig, axes = f.new_figure(height=2.9, columns=3, share_y=False)
+    draw_lines(axes[0], table, "cosine", GROUPS)
+    draw_lines(axes[1], table, "change", ("before", "0"))
+    draw_lines(axes[2], table, "change", ("before", *GROUPS[2:]))
+    titles = ("cosine to the clean residual", "change of log p, at the word", "change of log p, behind it")
+    for ax, title in zip(axes, titles):
         f.block_axis(ax, int(table["block"].max()) + 1)
         f.label_axes(ax, x="block", y=title)
     handles, names = axes[0].get_legend_handles_labels()
@@ -83,13 +83,24 @@ def draw_lens(table: pd.DataFrame) -> Figure:
     return fig
 
 
+def draw_lines(ax: Axes, table: pd.DataFrame, value: str, groups: Sequence[str]) -> None:
+    """A line over the blocks for each distance."""
+    for group in groups:
+        rows = table[(table["distance"] == group) & table[value].notna()].sort_values("block")
+        if len(rows):
+            low, high = rows[f"{value}_low"], rows[f"{value}_high"]
+            style, name = STYLES[group], WORDS[group]
+            f.line_per_block(ax, rows["block"], rows[value], low=low, high=high, style=style, label=name)
+
+
 def _caption(label: str, condition: str, table: pd.DataFrame) -> str:
     last = table[table["block"] == table["block"].max()]
     n = f"{int(last['n_cosine'].sum()):,} tokens of {int(last['n_documents'].max()):,} documents"
+    whose = f"{label}, " if label else ""
     return (
-        f"{f'{label}, ' if label else ''}{NAMES.get(condition, condition)}. Left: residual after the block, clean beside "
-        "changed text. Right: log p of the next token read from it, less that of the clean text, where the next "
-        f"token is the same. {n}; bands: 95 % intervals over documents."
+        f"{whose}{NAMES.get(condition, condition)}. Left: residual stream after the block, clean beside changed text. "
+        "Right: log p (nats) of the next token read from it, less that of the clean text, where the next token is the "
+        f"same. {n}; bands: 95 % intervals over documents."
     )
 
 
