@@ -75,10 +75,10 @@ def keyboard_typos(text: str, rate: float = 0.02, *, seed: int = 0, name: str = 
     return _replaced(text, changes)
 
 
-def joined(parts: Sequence[Altered], between: Sequence[str], joiner: str) -> Altered:
-    """Several altered texts as one, with `joiner` between them; `between`: the texts that they were before."""
+def joined(parts: Sequence[Altered], originals: Sequence[str], joiner: str) -> Altered:
+    """Several altered texts as one, with `joiner` between them; `originals`: the texts that they were before."""
     spans, before, now, then = [], [], 0, 0
-    for part, old in zip(parts, between):
+    for part, old in zip(parts, originals):
         spans += [(start + now, stop + now) for start, stop in part.spans]
         before += [(start + then, stop + then) for start, stop in part.before]
         now, then = now + len(part.text) + len(joiner), then + len(old) + len(joiner)

@@ -43,7 +43,7 @@ def swapped_panel(runs: Mapping[str, Run]) -> Panel | None:
         },
         reading=(
             "Over all targets a changed word counts as something to foresee, which nobody can. Unswapped targets say "
-            "what it does to the words around it: 1 is a model that does not mind."
+            "what it does to the words around it: at 1, on the right, is a model that does not mind."
         ),
         tables={"perplexity": stacked(tables)},
         protocol=protocol(runs, "perplexity", "every text clean and changed; the changed one is context and target"),

@@ -1,7 +1,7 @@
 """How much worse does a language model foresee a text with swapped words or typos?
 
-Every condition is measured over *all* targets, as published: a swapped word is context and target, and most of what is
-lost is lost on the word itself, which nobody could foresee. Over *unswapped* targets, those of words that were left as
+Every condition is measured over *all* targets, as published: a swapped word is context and target. Nobody could foresee
+that it comes, and the rest of it is easy once it has begun. Over *unswapped* targets, those of words that were left as
 they were, is what robustness means: what does the damage do to the rest? Beside it stand the clean texts over the same
 words. A token belongs to a changed word if it shares a character with it or with the space before it.
 
