@@ -11,7 +11,8 @@ import torch
 
 import vitscope
 from vitscope.robustness.text import keyboard_typos, swap_words
-from vitscope.robustness.text.pairing import GROUPS, NONE, behind, pair_tokens
+from vitscope.robustness.text.names import GROUPS
+from vitscope.robustness.text.pairing import NONE, behind, pair_tokens
 
 SHARED = Path(os.environ.get("VITSCOPE_SHARED", Path(__file__).parents[4] / "shared"))
 STORIES = SHARED / "weights" / "stories260K"

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError, suggest
 from vitscope.robustness.text.stop_words import is_stop_word
 
@@ -53,7 +52,7 @@ def swap_words(
     for number, (start, line) in enumerate(_lines(text) if share else ()):
         words = [(start + m.start(), start + m.end()) for m in _WORD.finditer(line)]
         free = [span for span in words if _may_go(text[slice(*span)], unknown)]
-        draw = random.Random(derive_seed("swap", seed, name, number))
+        draw = _generator("swap", seed, name, number)
         keys = {span: draw.random() for span in free}
         places += sorted(sorted(free, key=keys.__getitem__)[: max(int(share * len(words)), 1)])
     return _replaced(text, [(span, word) for span in places])
@@ -67,7 +66,7 @@ def keyboard_typos(text: str, rate: float = 0.02, *, seed: int = 0, name: str = 
     check_rate(rate)
     changes: list[tuple[Span, str]] = []
     for number, (start, line) in enumerate(_lines(text) if rate else ()):
-        draw = random.Random(derive_seed("typos", seed, name, number))
+        draw = _generator("typos", seed, name, number)
         for match in _WORD.finditer(line):
             typed = match.group() if match.group() == UNKNOWN else _typed(match.group(), rate, draw)
             if typed != match.group():
@@ -99,6 +98,12 @@ def check_swap(share: float, word: str, unknown: str) -> None:
 def check_rate(rate: float) -> None:
     if not 0 <= rate <= 1:
         raise VitscopeError(f"noise is the share of letters that are mistyped, from 0 to 1, such as 0.02, not {rate}.")
+
+
+def _generator(*parts: int | str) -> random.Random:
+    from vitscope.data.randomness import derive_seed  # brings PyTorch, which options are checked without
+
+    return random.Random(derive_seed(*parts))
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from vitscope.data.text.texts import Texts
 from vitscope.robustness.text.alter import Altered, check_rate, check_swap, keyboard_typos, swap_words
 
-CLEAN = "clean"
+if TYPE_CHECKING:
+    from vitscope.data.text.texts import Texts
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer, most_tokens
 from vitscope.data.text.window_data import WindowData, cut_windows
 from vitscope.errors import DataError
 from vitscope.robustness.text.alter import Altered, Span, joined
-from vitscope.robustness.text.changes import CLEAN, Change, ChangedTexts, SideBySide, described
+from vitscope.robustness.text.changes import Change, ChangedTexts, SideBySide, described
+from vitscope.robustness.text.names import CLEAN
 
 _KEPT = ("name", "split", "options", "selection", "strict", "warnings")  # what is the same in all conditions
 

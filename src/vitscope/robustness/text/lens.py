@@ -25,7 +25,8 @@ from torch import Tensor
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis, over_documents
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
-from vitscope.robustness.text.pairing import GROUPS, Pairing, Rows, pair_tokens
+from vitscope.robustness.text.names import GROUPS
+from vitscope.robustness.text.pairing import Pairing, Rows, pair_tokens
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
-from vitscope.robustness.text.pairing import GROUPS
+from vitscope.robustness.text.names import GROUPS
 from vitscope.robustness.text.panel import NAMES
 
 if TYPE_CHECKING:

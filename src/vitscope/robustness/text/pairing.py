@@ -15,8 +15,7 @@ import numpy as np
 from vitscope.robustness.text.alter import Altered, Span
 
 NONE = -1
-GROUPS = ("before", "0", "1", "2-4", "5-16", "further")  # tokens behind the last one of a changed word
-_FIRST = (0, 1, 2, 5, 17)  # the distance at which each group after 'before' begins
+_FIRST = (0, 1, 2, 5, 17)  # the distance at which each of GROUPS after 'before' begins
 
 
 @dataclass(frozen=True)

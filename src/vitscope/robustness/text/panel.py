@@ -11,7 +11,7 @@ from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-from vitscope.robustness.text.changes import CLEAN
+from vitscope.robustness.text.names import ALL, CLEAN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,7 @@ def draw_swapped(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figur
     for i, (label, style) in enumerate(styles.items()):
         for row in tables[label].to_dict("records"):
             y = names.index(name_of(row)) + thick * (i - (len(styles) - 1) / 2)
-            left.barh(y, row["value"], 0.9 * thick, color=style.colour, alpha=0.75 if row["over"] == "all" else 0.4)
+            left.barh(y, row["value"], 0.9 * thick, color=style.colour, alpha=0.75 if row["over"] == ALL else 0.4)
             left.hlines(y, row["low"], row["high"], color=f.INK, linewidth=1.2)
             if row["condition"] == CLEAN:
                 continue
@@ -97,5 +97,5 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         )
         if row["change_low"] == row["change_low"]:
             text += f" (95 % interval {short(row['change_low'])} to {short(row['change_high'])}, paired by document)"
-        found.append(Finding(text + ".", 0.6 if row["over"] == "all" else 0.7))
+        found.append(Finding(text + ".", 0.6 if row["over"] == ALL else 0.7))
     return found

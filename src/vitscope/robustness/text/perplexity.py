@@ -18,7 +18,7 @@ from torch import Tensor
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.perplexity import Perplexity, how_cut, perplexity_of, ratio_change, ratio_interval, said
 from vitscope.errors import UnsuitableDataError
-from vitscope.robustness.text.changes import CLEAN
+from vitscope.robustness.text.names import ALL, CLEAN, OVER, UNSWAPPED
 from vitscope.tasks.language import token_losses
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
-ALL, UNSWAPPED = OVER = ("all", "unswapped")
 SETS = (*OVER, "clean")  # of targets, per condition; 'clean': those of the clean texts that the condition leaves alone
 
 
