@@ -61,9 +61,9 @@ def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
 def _request(old: Run) -> Request:
     with _of_file(old):
         if old.kind == "evaluate":
-            from vitscope.robustness.evaluation.evaluate_options import EVALUATED, EvaluateOptions
+            from vitscope.robustness.evaluation.evaluate_options import EVALUATED, EVALUATED_TEXTS, EvaluateOptions
 
-            check_saved(old.config, ANALYZED if old.config.get("task") else EVALUATED)
+            check_saved(old.config, EVALUATED_TEXTS if old.config.get("task") else EVALUATED)
             return EvaluateOptions.from_config(old.config, _started_in(old))
         check_saved(old.config, ANALYZED)
         if list(old.config["analyses"]) == ["attack"]:

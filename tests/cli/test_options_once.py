@@ -24,7 +24,7 @@ from vitscope.runs import Run
 
 REQUESTS = {"analyze": AnalyzeOptions, "lens": LensOptions, "attack": AttackOptions, "evaluate": EvaluateOptions}
 OPTIONS = [(command, f.name) for command, cls in REQUESTS.items() for f in dataclasses.fields(cls)]
-CHECKED = {"set": {"pgd.steps": 3}}  # what is refused at once if it does not exist
+CHECKED = {"set": {"pgd.steps": 3}, "swap_unknown": "swap"}  # what is refused at once if it does not exist
 SMALL = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=2", "num_heads=2", "num_classes=10"]
 TINY = ["vit_tiny_patch16_224", "--weights", "random", "--model-options", *SMALL, "--data", "mnist5k"]
 QUICK = ["--images", "8", "--no-progress", "--no-report"]

@@ -39,6 +39,14 @@ class TextPreprocess:
         found = self.tokenizer(list(texts), add_special_tokens=special, truncation=False, padding=False, verbose=False)
         return [list(row) for row in found["input_ids"]]
 
+    def offsets(self, text: str, *, special: bool = True) -> list[tuple[int, int]] | None:
+        """Where each token of `encode(text)` stands: its first character, and the one after its last; equal for a
+        token that is not in the text. None where the tokenizer does not know."""
+        if not self.tokenizer.is_fast:
+            return None
+        how = {"add_special_tokens": special, "truncation": False, "padding": False, "verbose": False}
+        return [(a, b) for a, b in self.tokenizer(text, return_offsets_mapping=True, **how)["offset_mapping"]]
+
     def pad(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
         """Texts of different lengths as one batch: {"input_ids": (B, N) int64, "attention_mask": (B, N) int64}.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vitscope.data import ImageData
     from vitscope.models import Model
     from vitscope.robustness.evaluation.shifted import ShiftedData
+    from vitscope.robustness.text.changes import Change
     from vitscope.runs import Run
 
 
@@ -75,3 +76,14 @@ def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None
         "c_corruptions": list(read) if "C" in folders else [],
     }
     return ShiftedData(conditions, options.seed, request)
+
+
+def changed_texts(clean: Any, changes: Sequence[Change]) -> Any:
+    """Texts as they are, and after each change, as one set of data: `TextConditions`."""
+    from vitscope.data.text import TextData
+    from vitscope.robustness.text.conditions import TextConditions
+
+    texts = getattr(clean, "texts", clean)  # of windows: what they were cut from
+    if not isinstance(texts, TextData):
+        raise DataError(f"{clean.name} are no texts of `load_data`: --swap and --noise change the words of texts.")
+    return TextConditions(texts, changes)

@@ -98,6 +98,17 @@ class TextData:
         place = int(self._order[index])
         return TextItem(self._texts[place], index, self._texts.name(place), int(self.documents[index]))
 
+    @property
+    def passages(self) -> int:
+        """How many texts windows are cut from: one where documents are joined."""
+        return 1 if self.options.joined else len(self)
+
+    def passage(self, i: int) -> str:
+        """The text that windows are cut from: a document, or all of them as one."""
+        if not self.options.joined:
+            return self.read(i).text
+        return self.joiner.join(self.read(j).text for j in range(len(self)))
+
     def subset(self, indices: Sequence[int]) -> TextData:
         """Some of these texts, in the given order, numbered anew from 0."""
         wrong = [i for i in indices if not 0 <= i < len(self)]

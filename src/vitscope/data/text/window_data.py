@@ -64,7 +64,7 @@ class WindowData:
         """The tokens of window `i`, with what stands before them."""
         document, start, stop, _ = self.table[i].tolist()
         if self._last[0] != document:
-            self._last = document, self.preprocess.encode(_text(self.texts, document), special=False)
+            self._last = document, self.preprocess.encode(self.texts.passage(document), special=False)
         bos = self.preprocess.bos
         return ([bos] if self.lead and bos is not None else []) + self._last[1][start:stop]
 
@@ -121,8 +121,8 @@ def cut_windows(texts: TextData, preprocess: Tokenizes) -> WindowData:
         raise DataError("This tokenizer has no token that begins a text: leave out bos (--bos).")
     rows: list[np.ndarray] = []
     found, short = 0, []
-    for document in range(1 if options.joined else len(texts)):
-        n = len(preprocess.encode(_text(texts, document), special=False))
+    for document in range(texts.passages):
+        n = len(preprocess.encode(texts.passage(document), special=False))
         windows = _windows(n, context, options.stride, int(options.bos))
         if not windows:
             short.append(document)
@@ -147,12 +147,6 @@ def _windows(n: int, context: int, stride: int | None, lead: int) -> list[Window
 
 def _shortage(texts: TextData, short: list[int]) -> str:
     return f"{len(short):,} of {len(texts):,} texts have no two tokens and are left out, e.g. {texts.names[short[0]]}."
-
-
-def _text(texts: TextData, document: int) -> str:
-    if not texts.options.joined:
-        return texts.read(document).text
-    return texts.joiner.join(texts.read(i).text for i in range(len(texts)))
 
 
 @dataclass(frozen=True, eq=False)

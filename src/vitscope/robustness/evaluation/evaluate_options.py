@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from vitscope.analyses.options import Typed
-from vitscope.analyses.request import ANALYZED, Request, options_of_run, place_of
+from vitscope.analyses.request import ANALYZED, IMAGES, Request, options_of_run, place_of
+from vitscope.errors import VitscopeError
 from vitscope.robustness.corruptions import parse_corruptions, parse_severities
 from vitscope.robustness.sets.registry import check_folders, parse_sets
 from vitscope.runs.shape import check_saved
@@ -16,6 +17,7 @@ from vitscope.runs.shape import check_saved
 if TYPE_CHECKING:
     from vitscope.analyses.selection import Wanted
     from vitscope.data import ImageData
+    from vitscope.robustness.text.changes import Change
 
 # the configuration of a run, as it is saved; the clean images are checked as those of `analyze`
 CONDITIONS = {
@@ -23,6 +25,9 @@ CONDITIONS = {
     "ood": {str: str}, "ood_images": (int, None), "corrupt": [str], "severities": [int], "c_corruptions": [str],
 }  # fmt: skip
 EVALUATED = {**ANALYZED, "data": CONDITIONS}
+CHANGES = {"swap?": bool, "swap_share?": float, "swap_word?": str, "swap_unknown?": str, "noise?": float}
+EVALUATED_TEXTS = {**ANALYZED, "data": {**IMAGES, **CHANGES}}
+OF_CHANGES = tuple(name.removesuffix("?") for name in CHANGES)
 OodFolders = Annotated[tuple[str, ...] | Mapping[str, Any], Typed("A=DIR,R=DIR,...", kind=tuple[str, ...])]
 
 
@@ -46,6 +51,12 @@ class EvaluateOptions(Request):
     """of --corrupt and of ImageNet-C, such as 3 or 1,3,5"""
     c_corruptions: Annotated[tuple[str, ...], Typed("NAME,...")] = ("all",)
     """folders of ImageNet-C to read; mCE needs all 15"""
+    swap: bool = False  # of texts: words of every line become another one, as published for WikiText-103
+    swap_share: float = 0.015  # of a line's words, at least one; 0 changes nothing
+    swap_word: str = "AAA"  # what they become
+    swap_unknown: Literal["keep", "swap"] = "keep"  # is <unk> left alone, or a word like any other?
+    noise: float | None = None  # of texts: this share of the letters becomes a neighbour on the keyboard, such as 0.02
+    lens: bool = False  # of changed texts: what changes in which block, and how far behind a changed word
 
     def __post_init__(self) -> None:
         for name in ("ood", "corrupt", "severities", "c_corruptions"):
@@ -59,7 +70,11 @@ class EvaluateOptions(Request):
     @classmethod
     def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
         if config.get("task") and "clean" not in config["data"]:  # a task that has an evaluation of its own
-            return options_of_run(config, directory)
+            check_saved(config, EVALUATED_TEXTS)
+            data = dict(config["data"])
+            changes = {name: data.pop(name) for name in OF_CHANGES if name in data}
+            changes["lens"] = "swapped.lens" in config["analyses"]
+            return {**options_of_run({**config, "data": data}, directory), **changes}
         check_saved(config, EVALUATED)
         data = config["data"]
         base: dict[str, Any] = {"source": "", "split": None, "root": None, "images": None, "per_class": None}
@@ -81,17 +96,41 @@ class EvaluateOptions(Request):
     def check(self) -> None:
         super().check()
         self.asked()
+        self.changes()
+
+    def changes(self) -> list[Change]:
+        """What is done to texts."""
+        from vitscope.robustness.text.changes import Typos, WordSwap
+
+        plain = type(self)()
+        named = [name for name in OF_CHANGES[1:4] if getattr(self, name) != getattr(plain, name)]
+        if named and not self.swap:
+            flag = named[0].replace("_", "-")
+            raise VitscopeError(f"{named[0]} says how words are swapped: give swap=True (--swap --{flag} ...), too.")
+        found: list[Change] = []
+        if self.swap:
+            found.append(WordSwap(self.swap_share, self.swap_word, self.swap_unknown, self.seed))
+        if self.noise is not None:
+            found.append(Typos(self.noise, self.seed))
+        if self.lens and not found:
+            raise VitscopeError("lens lays changed texts beside clean ones: say what changes them (--swap, --noise).")
+        return found
 
     def load(self, data: ImageData | None = None) -> ImageData:
         """All that the models are tried on, the clean images first."""
-        from vitscope.robustness.evaluating import shifted_data
+        from vitscope.robustness.evaluating import changed_texts, shifted_data
 
         if self.unit is None and (self.stride or self.joined or self.bos or self.windows):
             return replace(self, unit="windows").load(data)
+        changes = self.changes()
         clean = super().load(data) if data is not None or self.data else None
         if clean is not None and self.own_evaluation(clean):
             # perplexity is that of windows unless something else is asked for
-            return clean if data is not None or self.unit else replace(self, unit="windows").load()
+            if data is None and not self.unit:
+                return replace(self, unit="windows").load()
+            return changed_texts(clean, changes) if changes else clean
+        if changes:
+            raise VitscopeError("--swap and --noise change texts, and there are none: try --data pydoc --swap.")
         return shifted_data(clean, self)
 
     def own_evaluation(self, data: Any) -> str:
@@ -106,4 +145,6 @@ class EvaluateOptions(Request):
         return [Evaluation()]
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
+        if getattr(data, "changes", ()):
+            return ["swapped.perplexity", *(["swapped.lens"] if self.lens else [])]
         return [own] if (own := self.own_evaluation(data)) else wanted
