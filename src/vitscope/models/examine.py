@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from vitscope.architectures.families import check_model
+from vitscope.architectures.families import check_model, family_of
 from vitscope.architectures.layout import derive_layout, input_size
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.catalog import SHIPPED, ModelRow, as_text, timm_version
