@@ -1,4 +1,7 @@
-"""The demo: train two small ViTs on real digits, look inside, attack them, and put the answer on one page."""
+"""The demo: train two small models on real data, look inside, disturb them, and put the answer on one page.
+
+`demo` has ViTs, digits and attacks; `demo_text` language models, help topics, swapped words and typos.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,13 @@ ATTACKS: dict[str, Any] = {
     "batch_size": 100,
 }
 ATTACKED = 200  # digits, 20 of each
+
+
+TEXTS = "pydoc"
+TEXT_MODELS = {"text-softmax": "", "text-rpc": "rpc:layers=0,iterations=2,variant=paper"}
+TEXT_ANALYSES: dict[str, dict[str, Any]] = {"attention": {}, "vocabulary": {}, "kpca": {"every": 4}}
+WINDOWS: dict[str, Any] = {"unit": "windows", "context": 128}
+SWAPPED: dict[str, Any] = {"swap": True, "noise": 0.02, "batch_size": 16}
 
 
 @dataclass(frozen=True)
@@ -92,3 +102,61 @@ def demo(
     assert isinstance(attacks, list)
     runs = [analysis, *attacks, *trainings]
     return DemoResult(build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, analysis, attacks)
+
+
+@dataclass(frozen=True)
+class TextDemoResult:
+    """What the demo with texts made."""
+
+    report: Path  # the page to open
+    findings: list[Finding]  # the three most interesting
+    trainings: list[Run]  # with softmax and with RPC attention
+    analysis: Run  # of the first
+    swapped: list[Run]  # both on clean, swapped and mistyped texts
+
+    @property
+    def perplexity(self) -> float:
+        """Of the first model, on held-out topics as they are."""
+        return float(self.swapped[0].summary["swapped.perplexity.clean"]["value"])
+
+
+def demo_text(
+    out: str | Path = "runs/demo-text",
+    *,
+    overwrite: bool = False,
+    progress: bool = True,
+    command: str | Sequence[str] | None = None,
+    **changes: Any,
+) -> TextDemoResult:
+    """Train two language models on Python's help topics, look inside and swap words in topics that were held out.
+
+    As `demo`, with the recipe `quick-text`.
+    """
+    from vitscope.analyses import analyze
+    from vitscope.data import load_data
+    from vitscope.models import open_model
+    from vitscope.report import build_report, collect_findings
+    from vitscope.robustness import evaluate
+    from vitscope.training import recipe_options
+    from vitscope.training.checkpoint import LAST, WEIGHTS
+    from vitscope.training.side_by_side import train_side_by_side
+
+    out, how = Path(out), {"overwrite": overwrite, "progress": progress}
+    settings: dict[str, Any] = {**how, **changes}
+    trainings = train_side_by_side(
+        [
+            recipe_options("quick-text", out=out / name, label=name, attention=a, **settings)
+            for name, a in TEXT_MODELS.items()
+        ]
+    )
+    models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+    topics = load_data(TEXTS, "test", **WINDOWS)  # `val` is what the trainings are judged on
+    more: dict[str, Any] = {**how, "report": False, "command": command}
+    analysis = analyze(models[0], topics, TEXT_ANALYSES, out / "analysis", batch_size=16, **more)
+    swapped = evaluate(models, topics, out / "swapped", **SWAPPED, **more)
+    assert not isinstance(analysis, list)
+    assert isinstance(swapped, list)
+    runs = [*swapped, analysis, *trainings]
+    return TextDemoResult(
+        build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, analysis, swapped
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from vitscope.cli.parsing import named, parse
 
 EXAMPLES = """\
   vitscope demo
   vitscope demo --out runs/second --seed 1
+  vitscope demo --text                    # language models on the help topics of Python
 """
 
 
@@ -18,8 +19,10 @@ EXAMPLES = """\
 class DemoOptions:
     """Train two small ViTs on 4,000 handwritten digits, look inside and attack them on others, and write a report."""
 
-    out: Annotated[str, named("DIR")] = "runs/demo"
-    """where the trained models, the analysis, the attacks and report.html go"""
+    out: Annotated[str | None, named("DIR")] = None
+    """where the trained models, the analysis, the attacks and report.html go; none: runs/demo or runs/demo-text"""
+    text: bool = False
+    """language models on texts, with swapped words and typos, instead of ViTs on digits and attacks"""
     seed: int = 0
     """of the initial weights and the order of the images"""
     epochs: int | None = None
@@ -32,18 +35,18 @@ class DemoOptions:
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(DemoOptions, "demo", arguments, EXAMPLES)
-    from vitscope.demonstration import demo
+    from vitscope.demonstration import demo, demo_text
 
-    changes = {} if options.epochs is None else {"epochs": options.epochs}
-    result = demo(
-        options.out,
-        overwrite=options.overwrite,
-        progress=options.progress,
-        command=["vitscope", "demo", *arguments],
-        seed=options.seed,
-        **changes,
+    changes: dict[str, Any] = {} if options.epochs is None else {"epochs": options.epochs}
+    changes |= {"overwrite": options.overwrite, "progress": options.progress, "seed": options.seed}
+    changes["command"] = ["vitscope", "demo", *arguments]
+    result: Any = (demo_text if options.text else demo)(
+        options.out or ("runs/demo-text" if options.text else "runs/demo"), **changes
     )
-    print(f"The model reads {result.accuracy:.1f} % of 1,000 held-out digits correctly. What is inside:")
+    if options.text:
+        print(f"The model foresees held-out help topics with a perplexity of {result.perplexity:.1f}. What is inside:")
+    else:
+        print(f"The model reads {result.accuracy:.1f} % of 1,000 held-out digits correctly. What is inside:")
     for finding in result.findings:
         print(f"  * {finding.text}")
     print(f"Report: {result.report}")
