@@ -27,7 +27,7 @@ import matplotlib as mpl
 import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -277,10 +277,12 @@ def percent_axis(ax: Axes, axis: str = "y") -> None:
     getattr(ax, f"{axis}axis").set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
-def log_axis(ax: Axes, axis: str = "y") -> None:
-    """Logarithmic, with ticks as plain numbers (0.01, 1, 1e-6). Use it where values span decades."""
+def log_axis(ax: Axes, axis: str = "y", steps: tuple[int, ...] = (1,)) -> None:
+    """Logarithmic, with ticks as plain numbers (0.01, 1, 1e-6) at these steps of each decade: (1, 2, 5) within one."""
     getattr(ax, f"set_{axis}scale")("log")
     target = getattr(ax, f"{axis}axis")
+    if len(steps) > 1:
+        target.set_major_locator(LogLocator(subs=steps))
     target.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     target.set_minor_formatter(NullFormatter())
 

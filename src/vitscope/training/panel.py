@@ -187,7 +187,7 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
     if measure == "accuracy":
         axes[1].set_ylim(top=min(100.0, axes[1].get_ylim()[1]))
     else:
-        axes[1].set_yscale("log")
+        f.log_axis(axes[1], steps=(1, 2, 5))
     if many:  # names of settings are long: under the figure there is room for them
         fig.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
     else:
