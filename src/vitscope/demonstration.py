@@ -49,13 +49,19 @@ SWAPPED: dict[str, Any] = {"swap": True, "noise": 0.02, "batch_size": 16}
 
 
 @dataclass(frozen=True)
-class DemoResult:
-    """What the demo made."""
+class Made:
+    """What both demos make."""
 
     report: Path  # the page to open
     findings: list[Finding]  # the three most interesting
     trainings: list[Run]  # with softmax and with RPC attention
     analysis: Run  # of the first
+
+
+@dataclass(frozen=True)
+class DemoResult(Made):
+    """What the demo with digits made."""
+
     attacks: list[Run]  # on both
 
     @property
@@ -105,13 +111,9 @@ def demo(
 
 
 @dataclass(frozen=True)
-class TextDemoResult:
+class TextDemoResult(Made):
     """What the demo with texts made."""
 
-    report: Path  # the page to open
-    findings: list[Finding]  # the three most interesting
-    trainings: list[Run]  # with softmax and with RPC attention
-    analysis: Run  # of the first
     swapped: list[Run]  # both on clean, swapped and mistyped texts
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,13 +59,19 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
     return {"images": list(images.values()), "rows": _rows(maps)}
 
 
-def _maps(run: Run, places: Mapping[int, int]) -> list[tuple[str, dict[int, pd.DataFrame]]]:
-    """(kind of map, {place of the image: its cells}) of one run."""
-    found = []
+def map_tables(run: Run) -> Iterator[pd.DataFrame]:
+    """The tables `maps_<name>` of a run."""
     for name in run.list_tables():
         table = run.table(name) if name.startswith("maps_") else None
         if table is None or not set(MAP_COLUMNS) <= set(table.columns):
             continue
+        yield table
+
+
+def _maps(run: Run, places: Mapping[int, int]) -> list[tuple[str, dict[int, pd.DataFrame]]]:
+    """(kind of map, {place of the image: its cells}) of one run."""
+    found = []
+    for table in map_tables(run):
         for kind in table["map"].unique().tolist():
             of_kind = table[table["map"] == kind]
             shown = [image for image in of_kind["image"].unique().tolist() if image in places]

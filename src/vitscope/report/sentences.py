@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vitscope.report.gallery import MAP_COLUMNS, encode_maps
+from vitscope.report.gallery import encode_maps, map_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,13 +69,10 @@ def _add_guesses(
 def _maps(run: Run, places: Mapping[int, int]) -> list[tuple[str, dict[int, pd.DataFrame]]]:
     """(kind of map, {place of the text: its cells}) of one run."""
     found = []
-    for name in run.list_tables():
-        table = run.table(name) if name.startswith("maps_") else None
-        if table is None or not set(MAP_COLUMNS) <= set(table.columns):
-            continue
-        table = table[(table["row"] == 0) & table["image"].isin(list(places))]
-        for kind in table["map"].unique().tolist():
-            cells = table[table["map"] == kind]
+    for table in map_tables(run):
+        of_texts = table[(table["row"] == 0) & table["image"].isin(list(places))]
+        for kind in of_texts["map"].unique().tolist():
+            cells = of_texts[of_texts["map"] == kind]
             shown = cells["image"].unique().tolist()
             found.append((str(kind), {places[number]: cells[cells["image"] == number] for number in shown}))
     return found

@@ -35,11 +35,8 @@ class TextItem:
     document: int  # the number of its document in the source
 
 
-class TextData:
-    """Texts in a fixed order. Nothing is read before it is asked for, and nothing is tokenized before there is a model.
-
-    Where windows were asked for, these are the documents; `cut(preprocess)` gives the windows themselves.
-    """
+class OfTexts:
+    """What all data made of texts answer to those who ask for classes: they have none."""
 
     task: Any = "language"
     classes: Sequence[str] = ()
@@ -47,6 +44,20 @@ class TextData:
     num_classes = 0
     has_masks = False
     shards: Sequence[int] = ()
+
+    def ordered_as(self, classes: Sequence[str]) -> Any:
+        """There are no classes to be put in order."""
+        return self
+
+    def check_head(self, num_classes: int, model: str = "the model") -> None:
+        """There are no classes that a head could be at odds with: whether a vocabulary fits is the tokenizer's."""
+
+
+class TextData(OfTexts):
+    """Texts in a fixed order. Nothing is read before it is asked for, and nothing is tokenized before there is a model.
+
+    Where windows were asked for, these are the documents; `cut(preprocess)` gives the windows themselves.
+    """
 
     def __init__(
         self,
@@ -140,13 +151,6 @@ class TextData:
             "num_classes": 0,
             "fingerprint": self.fingerprint(),
         }
-
-    def ordered_as(self, classes: Sequence[str]) -> Any:
-        """Texts have no classes to be put in order."""
-        return self
-
-    def check_head(self, num_classes: int, model: str = "the model") -> None:
-        """Texts have no classes that a head could be at odds with: whether a vocabulary fits is the tokenizer's."""
 
     def cut(self, preprocess: Tokenizes) -> TextData | WindowData:
         """What goes into the model: the windows of a tokenizer where windows were asked for, else these texts."""

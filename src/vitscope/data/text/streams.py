@@ -9,28 +9,22 @@ processes: each has some of the streams.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from vitscope.data.batch import Batch
-from vitscope.data.text.dataset import TextData
+from vitscope.data.text.dataset import OfTexts, TextData
 from vitscope.errors import DataError
 
 TEXTS_AT_ONCE = 64  # documents that are tokenized together
 
 
-class StreamData:
+class StreamData(OfTexts):
     """What a language model learns from: item `s * streams + b` is window s of stream b."""
 
-    task: Any = "language"
-    classes: Sequence[str] = ()
-    class_ids: Sequence[str] = ()
-    num_classes = 0
-    has_masks = False
-    shards: Sequence[int] = ()
     unit = "streams"
 
     def __init__(self, texts: TextData, preprocess: Any, context: int, streams: int, vocabulary: str = "") -> None:
@@ -71,12 +65,6 @@ class StreamData:
             "n": len(self),
             "fingerprint": digest.hexdigest()[:32],
         }
-
-    def check_head(self, num_classes: int, model: str = "the model") -> None:
-        """Streams have no classes that a head could be at odds with."""
-
-    def ordered_as(self, classes: Sequence[str]) -> Any:
-        return self
 
     def learn(
         self, preprocess: Any, batch_size: int, *, rank: int = 0, world: int = 1, start: int = 0, **_: Any

@@ -18,22 +18,16 @@ from torch.utils.data import Dataset
 from vitscope.data.batch import Batch
 from vitscope.data.batching import iterate, plan_batches
 from vitscope.data.dealing import Turn
-from vitscope.data.text.dataset import TextData
+from vitscope.data.text.dataset import OfTexts, TextData
 from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer, most_tokens
 from vitscope.data.text.tokens import token_batch
 from vitscope.data.text.windows import Window, disjoint_windows, sliding_windows
 from vitscope.errors import DataError
 
 
-class WindowData:
+class WindowData(OfTexts):
     """Windows in a fixed order; item `i` is window `i`. Targets are the tokens that no window before has scored."""
 
-    task: Any = "language"
-    classes: Sequence[str] = ()
-    class_ids: Sequence[str] = ()
-    num_classes = 0
-    has_masks = False
-    shards: Sequence[int] = ()
     unit = "windows"
 
     def __init__(self, texts: TextData, preprocess: Tokenizes, table: np.ndarray, warnings: Sequence[str] = ()) -> None:
@@ -88,13 +82,6 @@ class WindowData:
         told = self.texts.describe()
         digest = hashlib.sha256(f"{told['fingerprint']}\n".encode() + self.table.astype("<i8").tobytes())
         return {**told, "documents": told["n"], "n": len(self), "fingerprint": digest.hexdigest()[:32]}
-
-    def ordered_as(self, classes: Sequence[str]) -> Any:
-        """Texts have no classes to be put in order."""
-        return self
-
-    def check_head(self, num_classes: int, model: str = "the model") -> None:
-        """Windows have no classes that a head could be at odds with."""
 
     def cut(self, preprocess: Tokenizes) -> WindowData:
         """Itself for the tokenizer that it was cut for, else windows of the other one."""
