@@ -7,13 +7,14 @@ PYTEST ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench format catalog constraints clean
+.PHONY: help demo test test-lens lint bench format catalog constraints clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         train two small ViTs on 5,000 digits, look inside, attack, write a report"
 	@echo "make test         run the tests in JOBS=$(JOBS) processes (PYTEST='-k cli -x' passes options on)"
+	@echo "make test-lens    compare attribution and patching with TransformerLens, in an environment of its own"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        run every benchmark, one after another"
 	@echo "make format       let ruff rewrite the code in the house style"
@@ -28,6 +29,15 @@ demo: $(VENV)/.ready-demo
 # One thread per process: small tensors gain nothing from more, and processes that share cores lose by it.
 test: $(VENV)/.ready-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=15 $(PYTEST)
+
+# TransformerLens 3 is the last with a GPT-2 of its own. It brings much along, so that it has its own environment.
+test-lens: $(VENV)-lens/.ready
+	OMP_NUM_THREADS=1 $(VENV)-lens/bin/python -m pytest -q tests/models/test_transformer_lens.py
+
+$(VENV)-lens/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-lens
+	$(VENV)-lens/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]' 'transformer-lens==3.9.0'
+	@touch $@
 
 lint: $(VENV)/.ready-lint
 	$(BIN)/ruff check .
@@ -59,5 +69,5 @@ $(VENV)/.ready-%: pyproject.toml constraints.txt | $(BIN)/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-lens build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

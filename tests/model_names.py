@@ -13,6 +13,8 @@ SUPPORTED = [
     "vit_base_patch16_rpn_224", "vit_relpos_small_patch16_rpn_224", "vit_relpos_medium_patch16_rpn_224",
     # post-norm blocks that normalise the sum: vitscope's own
     "small",
+    # a class token that joins behind the blocks, two projections, channels weighed in the place of an MLP: ours, too
+    "fan_tiny_12_p16_224",
     # registers, with and without class token
     "vit_wee_patch16_reg1_gap_256", "vit_little_patch16_reg4_gap_256", "vit_medium_patch16_reg1_gap_256",
     "vit_mediumd_patch16_reg4_gap_256", "vit_betwixt_patch16_reg4_gap_256", "vit_so150m_patch16_reg4_gap_256",

@@ -55,6 +55,20 @@ def test_one_iteration_with_an_empty_s_is_symmetric_attention(variant):
     assert torch.equal(rpc_attention(K, V, iterations=1, lambd=1e6, variant=variant), symmetric_attention(K, V))
 
 
+@pytest.mark.parametrize("variant", ["paper", "exact"])
+def test_causal_rpc_keeps_no_matrix_of_tokens_by_tokens_for_the_backward_pass(variant):
+    k, v = (torch.randn(1, 2, 256, 16, requires_grad=True) for _ in range(2))
+    sizes: list[int] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        sizes.append(x.untyped_storage().nbytes() // x.element_size())
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        rpc_attention(k, v, iterations=4, lambd=4.0, variant=variant, is_causal=True).sum().backward()
+    assert max(sizes) == 2 * 256 * 16  # a tensor of keys; one head's matrix would be 256 x 256
+
+
 @pytest.mark.parametrize("iterations", [2, 3, 4])
 def test_with_an_empty_s_code_attends_with_sums_of_earlier_outputs_less_keys(iterations):
     """While S = 0, the keys of iteration k + 1 are L_1 + ... + L_k - (k - 1) K: value space and key space mixed."""

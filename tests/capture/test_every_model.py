@@ -112,8 +112,9 @@ def test_zeroing_resid_mid_leaves_exactly_the_mlp_branch_at_zero(case):
         _, cache = model.run_with_cache(images, ["blocks.1.hook_resid_mid", "blocks.1.hook_resid_post"])
     post_norm = type(block).__name__ in ("ResPostBlock", "ResPostRelPosBlock", "EvaBlockPostNorm")
     scale = block.ls2 if hasattr(block, "ls2") else (lambda x: x)
-    if getattr(block, "gamma_2", None) is not None:
-        scale = lambda x: block.gamma_2 * x  # noqa: E731
+    gamma = getattr(block, "gamma_2", getattr(block, "gamma2", None))
+    if gamma is not None:
+        scale = lambda x: gamma * x  # noqa: E731
     post_norm |= bool(block_row(block).summed)  # norm2(0 + mlp(0))
     branch = block.norm2(block.mlp(zero)) if post_norm else scale(block.mlp(block.norm2(zero)))
     assert torch.equal(cache["blocks.1.hook_resid_mid"], zero)

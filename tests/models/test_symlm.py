@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,6 +14,7 @@ from vitscope import open_model
 from vitscope.errors import VitscopeError
 from vitscope.models.adaptive_softmax import AdaptiveSoftmax
 from vitscope.models.creation import sketch
+from vitscope.models.decoder import sinusoids
 
 SIZES = {"num_classes": 60, "context": 12, "depth": 2, "embed_dim": 16, "num_heads": 2, "mlp_dim": 32}
 
@@ -30,7 +34,10 @@ def test_the_published_sizes_are_the_defaults(published):
     assert published.context == 256
     assert (block.attn.num_heads, block.attn.head_dim) == (8, 16)
     assert (block.mlp.fc1.out_features, type(block.mlp.act)) == (2048, nn.ReLU)
-    assert 43.9e6 < sum(p.numel() for p in published.parameters()) < 44.1e6
+    # 44 million: the table, per block 4 projections, the MLP and two norms, and per word a bias and per cluster a row
+    table, block_size = 267_735 * 128, 4 * 128**2 + 2 * 128 * 2048 + 2048 + 128 + 4 * 128
+    assert published.embed.weight.numel() == table == 34_270_080
+    assert sum(p.numel() for p in published.parameters()) == table + 16 * block_size + 267_735 + 3 * 129
     assert published.head.bounds == [0, 20_000, 40_000, 200_000, 267_735]
 
 
@@ -51,6 +58,55 @@ def test_dropout_is_everywhere_but_on_the_weights_of_attention(published):
     assert rates == [0.1] * 5
     assert block.attn.attn_drop.p == 0 == build(dropout=0.0).drop.p
     assert build(attention_dropout=0.2).blocks[0].attn.attn_drop.p == 0.2
+
+
+def written_out(w: dict[str, torch.Tensor], tokens: torch.Tensor, depth: int, heads: int, cutoffs: list[int]):
+    """The published model from its weights, one text (N,) -> log-probabilities (N, V): no module, no fused call."""
+    n, width = len(tokens), w["embed.weight"].shape[1]
+    x = w["embed.weight"][tokens] * math.sqrt(width)
+    for i in range(n):
+        for j in range(width // 2):
+            angle = (n - 1 - i) / 10000 ** (2 * j / width)
+            x[i, j] += math.sin(angle)
+            x[i, width // 2 + j] += math.cos(angle)
+    for b in range(depth):
+        k = {name.removeprefix(f"blocks.{b}."): value for name, value in w.items() if name.startswith(f"blocks.{b}.")}
+        q_k_v = (x @ k["attn.qkv.weight"].T).chunk(3, -1)
+        parts = []
+        for q, key, v in zip(*(part.chunk(heads, -1) for part in q_k_v)):
+            scores = (q @ key.T / math.sqrt(width // heads)).exp().tril()  # a token sees itself and what was before
+            parts.append(scores / scores.sum(1, keepdim=True) @ v)
+        x = normalised(x + torch.cat(parts, -1) @ k["attn.proj.weight"].T, k["norm1.weight"], k["norm1.bias"])
+        middle = (x @ k["mlp.fc1.weight"].T + k["mlp.fc1.bias"]).clamp_min(0)
+        x = normalised(x + middle @ k["mlp.fc2.weight"].T + k["mlp.fc2.bias"], k["norm2.weight"], k["norm2.bias"])
+    logits = x @ w["embed.weight"].T + w["head.bias"]
+    clusters = x @ w["head.clusters.weight"].T + w["head.clusters.bias"]
+    first = torch.cat([logits[:, : cutoffs[0]], clusters], 1).softmax(1)
+    found = [first[:, : cutoffs[0]]]
+    for c, (start, stop) in enumerate(pairwise([*cutoffs, len(w["embed.weight"])])):
+        found.append(first[:, cutoffs[0] + c, None] * logits[:, start:stop].softmax(1))
+    return torch.cat(found, 1).log()
+
+
+def normalised(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight + bias
+
+
+@torch.no_grad()
+def test_it_is_the_published_model_written_out():
+    module = build().double().eval()
+    generator = torch.Generator().manual_seed(0)
+    for weight in module.parameters():
+        weight.normal_(std=0.4, generator=generator)
+    module.register_buffer("places", sinusoids(12, 16).double(), persistent=False)  # to the last digits
+    texts = torch.randint(0, 60, (3, 12), generator=generator)
+    expected = torch.stack([written_out(module.state_dict(), text, 2, 2, [20, 40]) for text in texts])
+    torch.testing.assert_close(module(texts), expected, rtol=0, atol=1e-6)
+    shorter = written_out(module.state_dict(), texts[0, :7], 2, 2, [20, 40])
+    mask = torch.ones(3, 12, dtype=torch.int64)
+    mask[0, 7:] = 0
+    torch.testing.assert_close(module(texts, mask)[0, :7], shorter, rtol=0, atol=1e-6)  # the end is its own end
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from vitscope.architectures.rows import Family as Family
 from vitscope.errors import UnsupportedModelError
 
 PRE_NORM = BlockRow(mid="norm2")
-POST_NORM = BlockRow(mid="mlp")
+POST_NORM = BlockRow(mid="mlp", attn_steps=("norm1",), mlp_steps=("norm2",))
 SUM_NORM = BlockRow(mid="mlp", summed="norm1")
 
 BLOCKS: dict[str, BlockRow] = {
@@ -32,6 +32,7 @@ BLOCKS: dict[str, BlockRow] = {
     "timm.models.eva.EvaBlock": PRE_NORM,
     "timm.models.eva.EvaBlockPostNorm": POST_NORM,
     "vitscope.models.small.PostNormBlock": SUM_NORM,
+    "vitscope.models.fan_parts.FANBlock": PRE_NORM,
     **text_rows.BLOCKS,
 }
 
@@ -41,6 +42,7 @@ MLPS: dict[str, tuple[str, str]] = {
     "timm.layers.mlp.GluMlp": ("act", "fc2"),
     "timm.layers.mlp.SwiGLU": ("act", "fc2"),
     "timm.models.vitamin.GeGluMlp": ("act", "w2"),
+    "vitscope.models.fan_parts.ChannelProcessing": ("mlp_v.dwconv.act", "mlp_v.fc2"),
     **text_rows.MLPS,
 }
 
@@ -51,6 +53,23 @@ def _decoder_layout(module: nn.Module) -> Any:
     return decoder_layout(module)
 
 
+SEGMENTER = Family(
+    "Segmenter, linear decoder",
+    embedding="encoder.patch_embed",
+    blocks="encoder.blocks",
+    norm="encoder.norm",
+    head="decoder.head",
+    trunk="encoder",
+)
+MASK_SEGMENTER = replace(
+    SEGMENTER,
+    title="Segmenter, mask decoder",
+    head="",
+    decoder="decoder.blocks",
+    headless="its mask decoder decides all patches of a picture together: a single token has no way of its own to the "
+    "classes",
+    reading=lambda module, patches: module.decoder.forward(patches),
+)
 OWN_DECODER = Family("decoder of timm's blocks", embedding="embed", layout=_decoder_layout, text=True)
 
 MODELS: dict[str, Family] = {
@@ -59,11 +78,20 @@ MODELS: dict[str, Family] = {
     "timm.models.eva.Eva": Family("EVA / RoPE / DINOv3"),
     "timm.models.beit.Beit": Family("BEiT"),
     "timm.models.vision_transformer_relpos.VisionTransformerRelPos": Family("ViT with relative positions"),
+    "vitscope.models.segmenter.LinearSegmenter": SEGMENTER,
+    "vitscope.models.segmenter.MaskSegmenter": MASK_SEGMENTER,
+    "vitscope.models.fan.FAN": Family(
+        "FAN",
+        norm="",  # it normalises the class token, which is in no block
+        aside="its tokens reach the classes only through class attention, behind its blocks: a single token has no way "
+        "of its own to the head",
+    ),
     "vitscope.models.lm_small.SmallLanguageModel": OWN_DECODER,
     "vitscope.models.symlm.PublishedLanguageModel": replace(
         OWN_DECODER,
         headless="its head is an adaptive softmax, whose words come in clusters: a token has no logit per word",
     ),
+    "vitscope.models.text_classifier.TextClassifier": Family("classes of texts", text=True, inside="encoder"),
     **text_rows.MODELS,
 }
 
@@ -141,8 +169,31 @@ def family_of(module: nn.Module) -> Family:
         if _why_refused(name):
             break
         if name in MODELS:
-            return MODELS[name]
+            row = MODELS[name]
+            return _around(row, family_of(module.get_submodule(row.inside))) if row.inside else row
     raise _refuse(module, "Model", [m.rsplit(".", 1)[1] for m in MODELS])
+
+
+def _around(outer: Family, inner: Family) -> Family:
+    """The row of a model with a head of its own, from that of what is inside of it."""
+    places: dict[str, Any] = {
+        part: f"{outer.inside}.{getattr(inner, part)}"
+        for part in ("embedding", "blocks", "norm")
+        if getattr(inner, part)
+    }
+    layout = inner.layout
+    return replace(
+        inner,
+        **places,
+        title=f"{inner.title}, {outer.title}",
+        head=outer.head,
+        layout=None if layout is None else (lambda module: layout(module.get_submodule(outer.inside))),
+        answer=outer.answer,
+        transform=None,
+        call=outer.call,
+        headless=outer.headless,
+        inside=outer.inside,
+    )
 
 
 def is_text_module(module: nn.Module) -> bool:
@@ -154,6 +205,17 @@ def is_text_module(module: nn.Module) -> bool:
 def blocks_of(module: nn.Module) -> list[nn.Module]:
     """The transformer blocks of a model, in their order."""
     return list(module.get_submodule(family_of(module).blocks).children())
+
+
+def trunk_of(module: nn.Module) -> Any:
+    """The ViT inside of a model that has more around it, such as the encoder of a Segmenter; else the model."""
+    return module.get_submodule(family_of(module).trunk)
+
+
+def decoder_blocks_of(module: nn.Module) -> list[nn.Module]:
+    """Blocks behind those of the trunk, such as the two of Segmenter's mask decoder; of most models, none."""
+    name = family_of(module).decoder
+    return list(module.get_submodule(name).children()) if name else []
 
 
 def final_norm(module: nn.Module) -> nn.Module | None:
@@ -169,8 +231,9 @@ def final_norms(module: nn.Module) -> list[nn.Module]:
     """What a token passes on its way to the head. Distilled DeiTs have an `fc_norm` too, and do not use it."""
     norm = final_norm(module)
     norms = [] if norm is None else [norm]
-    pooled = getattr(module, "fc_norm", None)
-    return norms if pooled is None or getattr(module, "head_dist", None) is not None else [*norms, pooled]
+    trunk = trunk_of(module)
+    pooled = getattr(trunk, "fc_norm", None)
+    return norms if pooled is None or getattr(trunk, "head_dist", None) is not None else [*norms, pooled]
 
 
 def heads_of(module: nn.Module) -> list[nn.Module]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from vitscope.architectures.families import block_row, family_of
+from vitscope.architectures.families import block_row, family_of, trunk_of
 from vitscope.errors import UnsupportedModelError
 
 
@@ -105,7 +105,7 @@ class Layout:
 
 def input_size(module: nn.Module) -> tuple[int, int, int]:
     """(channels, height, width) that the built model takes."""
-    embed: Any = module.patch_embed
+    embed: Any = trunk_of(module).patch_embed
     height, width = embed.img_size
     convolution = next(m for m in embed.modules() if isinstance(m, nn.Conv2d))
     return convolution.in_channels, height, width
@@ -116,11 +116,13 @@ def derive_layout(module: Any) -> Layout:
     family = family_of(module)
     if family.layout is not None:
         return family.layout(module)
-    block = module.blocks[0]
+    trunk = trunk_of(module)
+    block = trunk.blocks[0]
     attention = block.get_submodule(block_row(block).attn)
-    class_tokens = sum(getattr(module, t, None) is not None for t in ("cls_token", "dist_token"))
+    class_tokens = sum(getattr(trunk, t, None) is not None for t in ("cls_token", "dist_token"))
+    class_tokens = min(class_tokens, trunk.num_prefix_tokens)  # FAN's joins behind the blocks
     _, height, width = input_size(module)
-    rows, columns = module.patch_embed.grid_size
+    rows, columns = trunk.patch_embed.grid_size
     # BEiT's attention does not keep its head size, but every attention of timm keeps its scale = head_dim ** -0.5
     scale = getattr(attention, "scale", None)
     head_dim = getattr(attention, "head_dim", None) or (round(scale**-2) if isinstance(scale, float) else None)
@@ -132,11 +134,11 @@ def derive_layout(module: Any) -> Layout:
         )
     return Layout(
         class_tokens=class_tokens,
-        register_tokens=module.num_prefix_tokens - class_tokens,
+        register_tokens=trunk.num_prefix_tokens - class_tokens,
         grid=(rows, columns),
         patch=(height // rows, width // columns),
-        blocks=len(module.blocks),
+        blocks=len(trunk.blocks),
         heads=heads,
         head_dim=head_dim,
-        width=module.embed_dim,
+        width=trunk.embed_dim,
     )

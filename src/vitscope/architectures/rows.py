@@ -24,6 +24,9 @@ class BlockRow:
     mlp_added: str = "drop_path2"  # its output is hook_mlp_out
     attn_out: str = ""  # its output is attn.hook_out, where that is not the output of `attn`
     mlp_out: str = ""  # its output is mlp.hook_out, where that is not the output of `mlp`
+    attn_proj: str = "attn.proj"  # the linear layer that takes what all heads read, side by side
+    attn_steps: tuple[str, ...] = ("ls1", "gamma_1")  # its output passes them before it is added; what is absent, not
+    mlp_steps: tuple[str, ...] = ("ls2", "gamma_2")  # the same for the MLP: scales or norms
     flat: bool = False  # between its branches tokens of all texts are one list: (B * N, C)
     scale: float | None = None  # of its call of attention, where the attention module does not say it (`scaling`)
     flag: str = ""  # an attribute of the block: where it is False, `otherwise` is the row
@@ -48,4 +51,10 @@ class Family:
     transform: Callable[[Any, Tensor], Tensor] | None = None  # (module, tokens) -> what its head takes, behind the norm
     call: Mapping[str, Any] = field(default_factory=dict)  # what every call of the model says besides its inputs
     headless: str = "it has no classes (its head is empty); give weights with a classifier"  # why there are no classes
+    aside: str = ""  # why a single token has no way of its own to the head; '' where it has one
     text: bool = False  # does it take texts?
+    trunk: str = ""  # the ViT itself, in a model that has more around it; '' is the whole model
+    decoder: str = ""  # blocks behind those of the trunk: their attention is converted, too, and they have no points
+    # (module, all patches of pictures (B, T, C)) -> (B, T, classes), where no token has a way to classes of its own
+    reading: Callable[[Any, Tensor], Tensor] | None = None
+    inside: str = ""  # the module whose row counts, where a model is one with something of its own behind it

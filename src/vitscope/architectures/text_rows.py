@@ -25,9 +25,18 @@ BERT_LAYER = BlockRow(
     mlp_added="output.dropout",
     attn_out="attention.output.dense",
     mlp_out="output.dense",
+    attn_proj="attention.output.dense",
 )
-LLAMA_LAYER = BlockRow(mid="post_attention_layernorm", attn="self_attn", attn_added="self_attn", mlp_added="mlp")
-NEOX_LAYER = BlockRow(attn="attention", attn_added="post_attention_dropout", mlp_added="post_mlp_dropout")
+LLAMA_LAYER = BlockRow(
+    mid="post_attention_layernorm",
+    attn="self_attn",
+    attn_added="self_attn",
+    mlp_added="mlp",
+    attn_proj="self_attn.o_proj",
+)
+NEOX_LAYER = BlockRow(
+    attn="attention", attn_added="post_attention_dropout", mlp_added="post_mlp_dropout", attn_proj="attention.dense"
+)
 OPT_LAYER = BlockRow(
     mid="final_layer_norm",
     attn="self_attn",
@@ -35,6 +44,7 @@ OPT_LAYER = BlockRow(
     attn_added="self_attn",
     mlp_added="fc2",
     mlp_out="fc2",
+    attn_proj="self_attn.out_proj",
     flat=True,
     scale=1.0,  # its queries are scaled before
 )
@@ -53,10 +63,17 @@ BLOCKS: dict[str, BlockRow] = {
     _class("camembert", "CamembertLayer"): BERT_LAYER,
     _class("electra", "ElectraLayer"): BERT_LAYER,
     _class("distilbert", "TransformerBlock"): BlockRow(
-        summed="sa_layer_norm", attn="attention", mlp="ffn", attn_added="attention", mlp_added="ffn"
+        summed="sa_layer_norm",
+        attn="attention",
+        mlp="ffn",
+        attn_added="attention",
+        mlp_added="ffn",
+        attn_proj="attention.out_lin",
     ),
-    _class("modernbert", "ModernBertEncoderLayer"): BlockRow(mid="mlp_norm", attn_added="attn", mlp_added="mlp"),
-    _class("gpt2", "GPT2Block"): BlockRow(mid="ln_2", attn_added="attn", mlp_added="mlp"),
+    _class("modernbert", "ModernBertEncoderLayer"): BlockRow(
+        mid="mlp_norm", attn_added="attn", mlp_added="mlp", attn_proj="attn.Wo"
+    ),
+    _class("gpt2", "GPT2Block"): BlockRow(mid="ln_2", attn_added="attn", mlp_added="mlp", attn_proj="attn.c_proj"),
     _class("gpt_neox", "GPTNeoXLayer"): replace(
         NEOX_LAYER, flag="use_parallel_residual", otherwise=replace(NEOX_LAYER, mid="post_attention_layernorm")
     ),
@@ -69,6 +86,9 @@ BLOCKS: dict[str, BlockRow] = {
         attn="self_attn",
         attn_added="post_attention_layernorm",
         mlp_added="post_feedforward_layernorm",
+        attn_proj="self_attn.o_proj",
+        attn_steps=("post_attention_layernorm",),
+        mlp_steps=("post_feedforward_layernorm",),
     ),
     _class("opt", "OPTDecoderLayer"): replace(
         OPT_LAYER,

@@ -3,7 +3,8 @@
     {"name": "rpc", "layers": "0", "iterations": 4, "lambda": 4.0, "variant": "code", "symmetric": true}
     rpc:layers=0,iterations=4,lambda=4
 
-One description, or a list of them that are carried out in order (text: separated by semicolons).
+One description, or a list of them that are carried out in order (text: separated by semicolons). A model with a decoder
+of blocks names those beside its layers, `rpc:layers=0,decoder=0`; where neither is named, all blocks of both are meant.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from vitscope.attention.registry import attention_class, build_options, list_att
 from vitscope.errors import VitscopeError
 from vitscope.registry import ATTENTIONS, read_value
 
+_PLACES = ("layers", "decoder")  # which blocks, of the model and of its decoder
 Description = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -23,24 +25,25 @@ def convert_from_description(model: Any, description: Description | None) -> Any
     from vitscope.attention.conversion import convert
 
     for entry in parse_attention(description):
-        options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
-        convert(model, entry["name"], entry.get("layers", "all"), **options)
+        convert(model, **entry)
     return model
 
 
 def describe_attention(model: Any) -> list[dict[str, Any]]:
     """The description that `convert_from_description` makes this model of; empty where all blocks are timm's own."""
-    from vitscope.attention.conversion import blocks_of, format_layers, module_of
+    from vitscope.attention.conversion import attention_of, format_layers, module_of, parts_of
     from vitscope.attention.module import AttentionModule
 
-    groups: dict[tuple[type[AttentionModule], Any], list[int]] = {}
-    for i, block in enumerate(blocks_of(module_of(model))):
-        attention = getattr(block, "attn", None)
-        if isinstance(attention, AttentionModule):
-            groups.setdefault((attention_class(attention.name), attention.options), []).append(i)
+    groups: dict[tuple[type[AttentionModule], Any], dict[str, list[int]]] = {}
+    for part in parts_of(module_of(model)):
+        for i, block in enumerate(part.blocks):
+            attention = attention_of(block)
+            if isinstance(attention, AttentionModule):
+                places = groups.setdefault((attention_class(attention.name), attention.options), {})
+                places.setdefault(part.name, []).append(i)
     return [
-        {"name": cls.name, "layers": format_layers(layers), **plain_options(options)}
-        for (cls, options), layers in groups.items()
+        {"name": cls.name, **{part: format_layers(found) for part, found in places.items()}, **plain_options(options)}
+        for (cls, options), places in groups.items()
     ]
 
 
@@ -55,7 +58,7 @@ def parse_attention(description: Description | None) -> list[dict[str, Any]]:
             raise VitscopeError(
                 f"An attention is described by its name and options, as in 'rpc:layers=0,iterations=4', not {entry!r}."
             )
-        options = {key: value for key, value in entry.items() if key not in ("name", "layers")}
+        options = {key: value for key, value in entry.items() if key not in ("name", *_PLACES)}
         build_options(attention_class(entry["name"]), options)
     return [dict(entry) for entry in entries]
 
@@ -93,9 +96,9 @@ def _parse_entry(text: str) -> dict[str, Any]:
     for piece in rest.split(",") if rest.strip() else []:
         if "=" in piece:
             key, _, settings[key] = (part.strip() for part in piece.partition("="))
-        elif key == "layers":  # the only value with commas: 'layers=0,2-3'
+        elif key in _PLACES:  # the only values with commas: 'layers=0,2-3'
             settings[key] += f",{piece.strip()}"
         else:
             raise VitscopeError(f"--attention {text!r}: {piece.strip()!r} is no KEY=VALUE, as in 'rpc:iterations=4'.")
-    values = {key: value if key == "layers" else read_value(value, f"{key}={value}") for key, value in settings.items()}
+    values = {key: value if key in _PLACES else read_value(value, f"{key}={value}") for key, value in settings.items()}
     return {"name": name.strip(), **values}

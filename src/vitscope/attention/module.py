@@ -1,8 +1,9 @@
 """AttentionModule: q, k and v exactly as timm makes them, then a way to attend of one's own.
 
 timm has five attention classes for ViTs. They differ in how q, k, v and a bias come about (one projection or three,
-biases beside the weights, q/k-norm, RoPE, relative positions) and agree in everything else. The forward pass here is
-the union of the five, under the same parameter names, so that trained weights and checkpoints fit as they are.
+biases beside the weights, q/k-norm, RoPE, relative positions) and agree in everything else; FAN's has two projections.
+The forward pass here is the union, under the same parameter names, so that trained weights and checkpoints fit as they
+are.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from vitscope.attention.registry import build_options, plain_options
 from vitscope.errors import UnsupportedModelError
 
 # What a source module may have, by timm's names. None (or an identity) where a family does without.
-_PROJECTIONS = ("qkv", "q_proj", "k_proj", "v_proj")
+_PROJECTIONS = ("qkv", "q_proj", "k_proj", "v_proj", "q", "kv")  # the last two are FAN's
 _CHILDREN = (*_PROJECTIONS, "q_norm", "k_norm", "norm", "gate", "rel_pos", "attn_drop", "proj", "proj_drop")
 _PARAMETERS = ("q_bias", "v_bias", "relative_position_bias_table")
 _BUFFERS = ("k_bias", "relative_position_index")
 # A user's hooks on a module that is replaced go on working, and so do the handles that remove them.
-_HOOKS = (
+HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks",
 )  # fmt: skip
@@ -59,6 +60,8 @@ class AttentionModule(nn.Module):
     q_proj: nn.Module | None
     k_proj: Any
     v_proj: Any
+    q: nn.Module | None
+    kv: nn.Linear | None
     q_norm: nn.Module
     k_norm: nn.Module
     norm: nn.Module
@@ -140,7 +143,7 @@ class AttentionModule(nn.Module):
             self.register_parameter(name, getattr(source, name, None))
         for name in _BUFFERS:
             self.register_buffer(name, getattr(source, name, None), persistent=False)
-        for name in _HOOKS:
+        for name in HOOKS:
             setattr(self, name, getattr(source, name))
         self.num_heads = int(source.num_heads)
         self.attn_dim = int(self.proj.in_features)
@@ -169,7 +172,7 @@ class AttentionModule(nn.Module):
                 "a group would become copies of each other. Choose an attention that keeps its queries."
             )
         self.q_norm = nn.Identity()
-        self.q_proj = None
+        self.q_proj = self.q = None
         self.q_bias = None
         if self.qkv is not None:
             self.qkv = _rows(self.qkv, self.attn_dim)  # (3A, C) -> (2A, C): keys first, then values
@@ -206,6 +209,9 @@ class AttentionModule(nn.Module):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """q, k, v (B, H, N, D) each, before norms and RoPE; q is k where queries are keys."""
+        if self.kv is not None:
+            k, v = map(self._heads, self.kv(x).chunk(2, dim=-1))
+            return (k if self.q is None else self._heads(self.q(x))), k, v
         if self.qkv is None:
             k, v = self._heads(self.k_proj(x)), self._heads(self.v_proj(x))
             return (k if self.q_proj is None else self._heads(self.q_proj(x))), k, v

@@ -153,5 +153,5 @@ class RPCAttention(AttentionModule):
 
     @property
     def width(self) -> int:
-        projection = self.qkv if self.qkv is not None else self.k_proj
-        return projection.in_features
+        projections = (self.qkv, self.kv, self.k_proj)
+        return next(p.in_features for p in projections if p is not None)

@@ -8,6 +8,7 @@ from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
     from vitscope.capture.cache import Cache as Cache
+    from vitscope.capture.cache import Parts as Parts
     from vitscope.capture.points import BLOCK_POINTS as BLOCK_POINTS
     from vitscope.capture.points import Point as Point
     from vitscope.capture.points import all_points as all_points
@@ -22,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy(
         "BLOCK_POINTS": "points",
         "Cache": "cache",
         "Edit": "tracer",
+        "Parts": "cache",
         "Point": "points",
         "Tracer": "tracer",
         "all_points": "points",

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import MissingPointError, VitscopeError, suggest
 
 BLOCK_POINTS = (
     "hook_resid_pre",
@@ -93,6 +93,23 @@ def all_points(blocks: int) -> list[str]:
 def block_of(name: str) -> int | None:
     match = re.match(r"blocks\.(\d+)\.", name)
     return int(match[1]) if match else None
+
+
+def full_name(key: tuple[object, ...], blocks: int) -> str:
+    """('resid_post', 3) -> 'blocks.3.hook_resid_post', ('out', 3, 'mlp') -> 'blocks.3.mlp.hook_out'; -1 is the last."""
+    kind, block, part = (*key, None, None)[:3]
+    if len(key) not in (2, 3) or not isinstance(kind, str) or not isinstance(block, int):
+        raise MissingPointError(f"{key!r} is no point: expected ('resid_post', 3), or ('out', 3, 'mlp').")
+    if not -blocks <= block < blocks:
+        raise MissingPointError(f"{key!r}: the model has {blocks} blocks, 0 to {blocks - 1}.")
+    bare = kind.removeprefix("hook_")
+    names = {point: point.rpartition("hook_")[2] for point in BLOCK_POINTS}
+    found = [p for p, name in names.items() if name == bare and (part is None or p.startswith(f"{part}."))]
+    if len(found) != 1:
+        meant = " or ".join(str((bare, block, point.split(".")[0])) for point in found)
+        hint = f" Which one: {meant}?" if found else suggest(bare, dict.fromkeys(names.values()))
+        raise MissingPointError(f"{key!r} is no point.{hint}")
+    return f"blocks.{block % blocks}.{found[0]}"
 
 
 def is_attention_point(name: str) -> bool:

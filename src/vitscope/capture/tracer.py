@@ -194,7 +194,7 @@ class Tracer:
         """Apply the edits of a point, note its value if it is wanted, and return it."""
         if self.suspended:
             return value
-        if value.ndim == 2 and self._rows is not None:  # (B * N, C)
+        if value.ndim == 2 and self._rows is not None and not is_attention_point(name):  # (B * N, C), no causal bias
             rows = value.unflatten(0, self._rows)
             seen = self._visit(name, rows)
             return value if seen is rows else seen.flatten(0, 1)

@@ -53,19 +53,19 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat(parts, -1)
 
     def nats(self, x: Tensor, targets: Tensor) -> Tensor:
-        """-log p of one word per token, (T, C), (T,) -> (T,); 0 where the target is -1.
+        """-log p of one word per token, (..., C), (...) -> (...); 0 where the target is -1.
 
         Only tokens whose word lies in a cluster look into that cluster.
         """
+        x, there = x.flatten(0, -2), targets.clamp_min(0).flatten()  # (T, C), (T,)
         head, first = self.head(x), self.bounds[1]
-        there = targets.clamp_min(0)
         cluster = sum((there >= bound).long() for bound in self.bounds[1:-1]) - torch.ones_like(there)  # -1: the head
         found = head.gather(1, torch.where(cluster < 0, there, first + cluster)[:, None])[:, 0]
         for number in range(len(self.bounds) - 2):
             rows = (cluster == number).nonzero()[:, 0]
             inside = self._inside(x[rows], number).gather(1, (there[rows] - self.bounds[number + 1])[:, None])[:, 0]
             found = found.index_add(0, rows, inside)
-        return torch.where(targets >= 0, -found, 0.0)
+        return torch.where(targets >= 0, -found.view_as(targets), 0.0)  # no view: FSDP warns of those
 
     def head(self, x: Tensor) -> Tensor:
         """Log-probabilities of the frequent words and of the clusters, (..., c1 + clusters)"""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from vitscope.architectures.families import classes_of, family_of, heads_of
+from vitscope.architectures.layout import derive_layout
 from vitscope.errors import UnsupportedModelError
 from vitscope.models.vocabulary import before_head
 
@@ -24,6 +25,8 @@ def why_no_class_space(module: Any, name: str, origin: Origin = "tag") -> str | 
         return "it pools its tokens by attention: a single token has no way of its own to the head"
     if classes_of(module) == 0 or not isinstance(next(iter(heads_of(module)), None), nn.Linear):
         return family_of(module).headless
+    if aside := family_of(module).aside:
+        return aside
     if getattr(getattr(module, "config", None), "final_logit_softcapping", None):
         return (
             "it squeezes its logits (final_logit_softcapping), which a single token's way to the head would leave out"
@@ -71,8 +74,12 @@ def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origi
     """Logits of every token in `x` (..., C) -> (..., classes): final norms, then head, as the model itself does.
 
     A distilled model has two heads. `mean` averages their logits, as the model does with its two class tokens;
-    `class` and `distillation` take one.
+    `class` and `distillation` take one. Segmenter's mask decoder reads all patches of a picture together, (B, T, C):
+    what it would answer if the model ended there.
     """
+    reading = family_of(module).reading
+    if reading is not None:
+        return reading(module, before_head(module, _all_patches(module, name, x)))
     reason = why_no_class_space(module, name, origin)
     if reason:
         raise UnsupportedModelError(f"{name} cannot be read in class space: {reason}.")
@@ -82,3 +89,14 @@ def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origi
     x = before_head(module, x)
     chosen = {"mean": heads, "class": heads[:1], "distillation": heads[1:]}[head]
     return chosen[0](x) if len(chosen) == 1 else (chosen[0](x) + chosen[1](x)) / 2
+
+
+def _all_patches(module: Any, name: str, x: Tensor) -> Tensor:
+    """Pictures of another size than the model's have another number of patches, and never its number of tokens."""
+    layout = derive_layout(module)
+    if x.ndim != 3 or x.shape[1] == layout.tokens != layout.image_tokens:
+        raise UnsupportedModelError(
+            f"{name} decides all patches of a picture together: give its {layout.image_tokens} image tokens "
+            f"(B, {layout.image_tokens}, width), without class and register tokens, not {tuple(x.shape)}."
+        )
+    return x

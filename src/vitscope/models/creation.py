@@ -22,7 +22,7 @@ from torch.nn.modules.module import (
 )
 from torch.overrides import TorchFunctionMode
 
-from vitscope.architectures.families import blocks_of, check_model, family_of
+from vitscope.architectures.families import blocks_of, check_model, family_of, trunk_of
 from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models.naming import is_own
@@ -43,7 +43,7 @@ def create(name: str, **options: Any) -> nn.Module:
     check_options(name, options)
     if options:  # without, it is as timm made it
         _rehearse(name, options)
-    return _call(name, options)
+    return build(name, options)
 
 
 def create_pretrained(name: str, **options: Any) -> nn.Module:
@@ -116,8 +116,10 @@ def option_names(name: str, module: nn.Module) -> list[str]:
     bases = [vars(cls) for cls in type(module).__mro__ if cls not in (nn.Module, object)]
     functions += [base["__init__"] for base in bases if "__init__" in base]
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    inner = trunk_of(module)
+    known = [] if inner is module else option_names(module.backbone, inner)  # type: ignore[arg-type]
     parameters = [p for function in functions for p in inspect.signature(function).parameters.values()]
-    return list(dict.fromkeys(p.name for p in parameters if p.kind in kinds and p.name != "self"))
+    return list(dict.fromkeys([*(p.name for p in parameters if p.kind in kinds and p.name != "self"), *known]))
 
 
 _rehearsed: set[str] = set()  # what went well in this process: the same model is often opened again
@@ -139,7 +141,7 @@ def _rehearse(name: str, options: Mapping[str, Any]) -> None:
             raise ValueError("it has no blocks")
         if family_of(module).layout is not None:  # what goes in is not known here
             return
-        if min(module.patch_embed.grid_size) < 1:  # type: ignore[union-attr, arg-type]
+        if min(trunk_of(module).patch_embed.grid_size) < 1:
             raise ValueError("a patch is larger than the picture")
         picture = torch.empty(1, *input_size(module), device="meta")
         _check_memory(4 * picture.numel(), name, options)
@@ -164,10 +166,11 @@ def sketch(name: str, options: Mapping[str, Any] | None = None) -> nn.Module:
     """The model on the meta device: all of its structure, no memory, no weights."""
     check_options(name, options or {})
     with torch.random.fork_rng(devices=[]), torch.device("meta"), _Uninitialised():
-        return _call(name, options or {})
+        return build(name, options or {})
 
 
-def _call(name: str, options: Mapping[str, Any]) -> nn.Module:
+def build(name: str, options: Mapping[str, Any]) -> nn.Module:
+    """What the builder of a name makes of options that were checked."""
     with _explained(name, options):
         if is_own(name):
             return BUILDERS.get(name)(**options)

@@ -15,9 +15,10 @@ from vitscope.architectures.compiled import refuse_compiled
 from vitscope.architectures.families import absent_points, blocks_of, check_model, classes_of, family_of
 from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.architectures.text_layout import TextLayout
-from vitscope.capture import Cache, Edit, Tracer, resolve
+from vitscope.capture import Cache, Edit, Parts, Tracer, resolve
 from vitscope.errors import UnsupportedModelError, VitscopeError
-from vitscope.models import class_space, vocabulary
+from vitscope.models import class_space, learnt_lens, vocabulary
+from vitscope.models.decomposition import Classes, Decomposition
 from vitscope.models.inputs import Inputs, prepared, tokenizing
 from vitscope.models.text_preprocess import TextPreprocess
 
@@ -108,7 +109,7 @@ class Model:
         Gradients follow the caller: wrap in `torch.no_grad()` unless you want to differentiate through the cache.
         """
         asked = self.resolve_points(names)
-        cache = Cache(asked, self.layout.blocks)
+        cache = Cache(asked, self.layout.blocks, splitter=self.decomposition)
         return self.stream(images, asked, lambda block, points: cache.update(points)), cache
 
     def stream(
@@ -124,7 +125,15 @@ class Model:
         Block -1 carries `hook_embed`, block L carries `ln_final.hook_normalized`. `edited=False`: the model as it is,
         without the edits that are active.
         """
-        with self._trace(self.resolve_points(names), {}, on_block, edited):
+        asked = self.resolve_points(names)
+        looks = getattr(self.module, "looks", None)
+        if asked and looks is not None and looks(images) > 1:
+            raise UnsupportedModelError(
+                f"{self.name} looks at pictures of {images.shape[-2]}x{images.shape[-1]} "  # type: ignore[union-attr]
+                f"through {looks(images)} windows each, so that 'the' points of a picture do not exist: give pictures "
+                "of at most the window's size, or open it without windows."
+            )
+        with self._trace(asked, {}, on_block, edited):
             return self(images)
 
     def run_with_hooks(self, images: Inputs, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
@@ -185,12 +194,39 @@ class Model:
                 if outer:
                     outer.suspended = False
 
+    @property
+    def decomposition(self) -> Decomposition:
+        """How what its parts write adds up to the residual stream and to the logits."""
+        return Decomposition(self)
+
+    def attribute(self, cache: Cache, classes: Classes, minus: Classes | None = None) -> Parts:
+        """The logit of a class, split over embedding, heads, MLPs and biases: (parts, B), of a text (parts, B, N).
+
+        classes: one for all or one per image (of a text: per text or token). minus: split the difference to another
+        class instead. The final norm is held at the scale that it had; the parts then add up to the logit. The cache
+        needs `model.decomposition.needs()`, or everything.
+        """
+        return self.decomposition.attribute(cache, classes, minus)
+
     def why_no_class_space(self) -> str | None:
         """Why tokens cannot be projected on classes; None if they can."""
         return class_space.why_no_class_space(self.module, self.name, self._origin())
 
-    def to_class_space(self, x: Tensor, head: class_space.Head = "mean") -> Tensor:
-        """Logits of tokens (..., C) -> (..., classes) through the model's own final norm and head(s)."""
+    @property
+    def lenses(self) -> tuple[learnt_lens.Kind, ...]:
+        """The learnt lenses that came with the weights: 'refined', 'linear', both or none."""
+        return learnt_lens.kinds_of(self.module)
+
+    def to_class_space(
+        self, x: Tensor, head: class_space.Head | learnt_lens.Kind = "mean", block: int | None = None
+    ) -> Tensor:
+        """Logits of tokens (..., C) -> (..., classes) through the model's own final norm and head(s).
+
+        A learnt lens reads the output of `block` with a head of that block's own: 'linear' every token, 'refined' whole
+        images, (B, N, C) -> (B, classes). To the model's own heads all blocks are alike.
+        """
+        if head == "refined" or head == "linear":
+            return learnt_lens.read_learnt(self, x, head, block)
         return class_space.to_class_space(self.module, self.name, x, head, self._origin())
 
     def rank_and_log_probability(self, x: Tensor, targets: Tensor, **at_a_time: int) -> tuple[Tensor, Tensor]:
@@ -213,12 +249,12 @@ class Model:
 
     def _origin(self) -> class_space.Origin:
         """Whose outputs the head has, which decides whether they can be an image-text embedding."""
-        if self.classes:
+        if self.classes or "class_vectors" in self.source:
             return "classes"
         return "file" if "sha256" in self.source else "tag"
 
     def __repr__(self) -> str:
-        kind = "words" if self.row.text else "classes"
+        kind = "words" if self.row.text and not self.row.inside else "classes"
         return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} {kind})"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vitscope.errors import WeightsError
+from vitscope.errors import VitscopeError, WeightsError
 from vitscope.outside import is_address
 from vitscope.registry import BUILDERS
 
@@ -56,6 +56,25 @@ def check_model_name(name: str) -> None:
     from vitscope.models.open import check_name
 
     check_name(name)
+
+
+def check_class_files(vectors: str | None, names: str | None) -> None:
+    """Class vectors and their names: is there a file?"""
+    if names is not None and vectors is None:
+        raise VitscopeError("class_names go with class_vectors: give --class-vectors FILE.npy, too.")
+    for file, kind in ((vectors, "class vectors (.npy)"), (names, "class names, one per line")):
+        if file is not None and not os.path.isfile(file):
+            raise VitscopeError(f"No file at {file}: expected {kind}.")
+
+
+def class_vector_options(saved: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options behind the class vectors that a run has saved."""
+    if saved is None:
+        return {}
+    if "path" not in saved:
+        raise VitscopeError("The class vectors of this run were an array in Python: make it again there.")
+    found = {"class_vectors": saved["path"], "class_names": saved.get("names")}
+    return found | {"logit_scale": saved["scale"], "logit_bias": saved["bias"]}
 
 
 def check_weights_file(path: str | Path) -> None:

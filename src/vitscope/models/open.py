@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,15 @@ from vitscope.architectures.compiled import refuse_compiled
 from vitscope.architectures.families import check_model, family_of, is_text_module
 from vitscope.architectures.layout import input_size
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
-from vitscope.models import separation
+from vitscope.models import segmenter_weights, separation
+from vitscope.models.class_vectors import read_by_class_vectors
 from vitscope.models.creation import create, create_pretrained
+from vitscope.models.description import Description, read_description
+from vitscope.models.learnt_lens import attach_named
 from vitscope.models.model import Model
 from vitscope.models.naming import is_own, is_text_model, is_trained
 from vitscope.models.preprocessing import UNTOUCHED, Preprocess, disagreement, from_timm
 from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
-from vitscope.options import check_fields
 from vitscope.outside import import_remembered, only_named
 from vitscope.registry import ATTENTIONS, BUILDERS
 
@@ -37,6 +37,10 @@ def open_model(
     seed: int = 0,
     attention: Any = None,
     trust: bool = False,
+    class_vectors: Any = None,
+    class_names: Any = None,
+    logit_scale: float = 100.0,
+    logit_bias: float = 0.0,
     **timm_options: Any,
 ) -> Model:
     """Open a transformer for looking inside. The model is in evaluation mode.
@@ -49,12 +53,17 @@ def open_model(
     use_ema: take averaged weights where a checkpoint has both.
     attention: what to convert the built model to before its weights are loaded, e.g. "rpc:layers=0,iterations=4".
     trust: import the code outside of vitscope that a run folder names (an attention of one's own).
+    class_vectors: of image towers (CLIP, SigLIP): (classes, width of the embedding), or a .npy file with them. Logits
+        are `logit_scale` times the cosine with them, plus `logit_bias`; `class_names`: a list, or a file of lines.
     timm_options: passed to `timm.create_model`, e.g. img_size=384, num_classes=10, depth=4. Text models know
-        `length`, the most tokens of a text, and a module of one its `tokenizer`.
+        `length`, the most tokens of a text, and a module of one its `tokenizer`; a segmenter with random weights knows
+        `backbone_weights`, a file of its encoder's.
     """
     with torch.random.fork_rng(devices=[]):  # whatever is drawn comes from `seed`; the caller's random state stays
         torch.manual_seed(seed)
         model = _opened(name, weights, use_ema, seed, attention, trust, timm_options)
+    if class_vectors is not None or class_names is not None:
+        read_by_class_vectors(model, class_vectors, class_names, logit_scale, logit_bias)
     check_finite(model.module, f"Weights of {model.name}")
     model.module.eval()
     return model.to(device)
@@ -97,7 +106,11 @@ def _from_name(
 ) -> Model:
     check_name(name)
     source: dict[str, Any] = {"name": name, "options": dict(options)}
-    notes = []
+    notes: list[str] = []
+    options = dict(options)
+    backbone_weights = str(options.pop("backbone_weights", None) or "")  # read here, and never by a builder
+    if backbone_weights and str(weights) != "random":
+        raise VitscopeError("backbone_weights= goes with weights='random': the decoder is new and must be trained.")
     if weights is None:
         module = _converted(_pretrained(name, options), attention)
         source["weights"] = "timm pretrained"
@@ -105,8 +118,14 @@ def _from_name(
             source["weights"] += f", new head from seed {seed}"
             notes.append(f"The head of {options['num_classes']} classes is new: it was never trained.")
     elif str(weights) == "random":
-        module = _converted(_build(name, options), attention)
+        module = _build(name, options)
         source["weights"] = f"random, seed {seed}"
+        if backbone_weights:
+            notes, source["backbone"] = segmenter_weights.put_into_backbone(
+                module, backbone_weights, attention, use_ema
+            )
+        else:
+            _converted(module, attention)
     else:
         file = read_weights(weights, use_ema)
         state, of_study = file.state, name == "small" and separation.is_of_the_study(file.state)
@@ -114,6 +133,9 @@ def _from_name(
             state = separation.under_our_names(state)
             options = {**separation.sizes(state), **options}
             notes.append(f"{Path(weights).name} has the names of the separation study: norms add 1e-5, as there.")
+        if name == "segmenter":
+            told, remarks = segmenter_weights.read_off(state, options, Path(weights).name)
+            options, notes = {**told, **options}, [*notes, *remarks]
         notes += file.remarks(weights)
         classes = count_classes(state, str(weights))
         if "num_classes" in options and classes not in (None, options["num_classes"]):
@@ -124,7 +146,11 @@ def _from_name(
             attention = _own_attention(file, weights)
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
         _converted(module, attention)
-        load_into(module, state, str(weights))
+        notes += attach_named(module, state, Path(weights).name)
+        if family_of(module).trunk:
+            notes += segmenter_weights.put_in(module, state, Path(weights).name)
+        else:
+            load_into(module, state, str(weights))
         if of_study:
             separation.take_over_norms(module)
         stated = [*options, *(["attention"] if attention is not None else [])]
@@ -167,7 +193,7 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
         if str(weights) == "random":
             raise VitscopeError("weights='random' goes with a name; a module already has its weights.")
         file = read_weights(weights, use_ema)
-        notes += file.remarks(weights)
+        notes += [*file.remarks(weights), *attach_named(module, file.state, Path(weights).name)]
         load_into(module, file.state, str(weights))
         _check_arguments(module, file, weights)
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
@@ -181,7 +207,7 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
 
 
 def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
-    description, notes = _description(run / "model.json"), list[str]()
+    description, notes = read_description(run / "model.json"), list[str]()
     if weights is None:
         candidates = [run / "checkpoints" / which / "model.safetensors" for which in ("best", "last")]
         found = [c for c in candidates if c.is_file()]
@@ -201,7 +227,9 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
     file = read_weights(weights, use_ema)
     notes += file.remarks(weights)
     _import_attention(description, run)
-    module = _converted(_build(description.name, dict(description.kwargs)), description.attention)
+    options = {key: value for key, value in description.kwargs.items() if key != "backbone_weights"}  # it has its own
+    module = _converted(_build(description.name, options), description.attention)
+    notes += attach_named(module, file.state, run.name)
     load_into(module, file.state, str(weights))
     which = Path(weights).parent.name
     source = {"name": description.name, "options": dict(description.kwargs), "run": run.name}
@@ -230,41 +258,6 @@ def _import_attention(description: Description, run: Path) -> None:
     known = all(ATTENTIONS.find(name) for name in attention_names(description.attention))
     if not known and (problems := import_remembered({"modules": description.modules}, run)):
         raise VitscopeError("\n".join(problems))
-
-
-@dataclass(frozen=True)
-class Description:
-    """model.json: what `vitscope train` writes beside the weights."""
-
-    name: str
-    preprocess: dict[str, Any]
-    kwargs: dict[str, Any] = field(default_factory=dict)  # of the architecture
-    attention: str | dict[str, Any] | list[Any] | None = None
-    modules: list[Any] = field(default_factory=list)  # outside of the package, that define the attention
-    classes: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def of_text(self) -> bool:
-        return "tokenizer" in self.preprocess
-
-
-def _description(file: Path) -> Description:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        known = Description(**{f.name: content[f.name] for f in fields(Description) if f.name in content})
-        if not known.of_text:
-            check_fields(Preprocess.from_dict(known.preprocess))
-        elif not isinstance(known.preprocess.get("length"), int):
-            raise ValueError("its preprocess has no length")
-    except (OSError, ValueError, TypeError, RecursionError, VitscopeError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise VitscopeError(
-            f"{file} is damaged, or not a model's description by `vitscope train` ({reason})."
-        ) from error
-    return known
 
 
 def check_name(name: str) -> None:

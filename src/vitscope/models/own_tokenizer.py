@@ -11,6 +11,7 @@ from vitscope.models.text import import_transformers
 from vitscope.models.text_preprocess import TextPreprocess
 
 FILE = "tokenizer.json"  # beside the weights of a run
+_OF_BERT = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}  # where they stand apart from all words
 _ENDS = ("<eos>", "</s>", "<|endoftext|>")  # as tokenizers write what ends a text
 
 
@@ -20,6 +21,8 @@ def preprocess_of(tokenizer: Any, length: int, source: str) -> TextPreprocess:
     known = tokenizer.get_vocab()
     special = {"eos_token": next((name for name in _ENDS if name in known), None)}
     special["unk_token"] = "<unk>" if "<unk>" in known else None
+    apart = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    special |= {name: token for name, token in _OF_BERT.items() if token in apart}
     given = {name: token for name, token in special.items() if token is not None}
     return TextPreprocess(transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **given), length, source)
 

@@ -23,7 +23,7 @@ PRESETS: Mapping[str, str] = {
     "cifar": "squash,crop=1,interpolation=bilinear,mean=0.5,std=0.5",
     "separation": "center,crop=1,mean=0.1307,std=0.3081",
 }
-_MODES = ("center", "squash", "border")
+_MODES = ("center", "squash", "border", "short")
 _KEYS = ("resize", "crop", "interpolation", "mean", "std")
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos")
 _MARK = "--preprocess "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -16,7 +16,12 @@ class Preprocess:
     interpolation: str = "bicubic"  # 'bilinear', 'bicubic', 'nearest', 'lanczos'
     crop_pct: float = 1.0  # the short side is resized to size / crop_pct before the centre crop
     crop_mode: str = "center"  # timm's: 'center' (short side), 'squash' (both sides), 'border' (long side, padded)
+    # ... or 'short': the short side becomes that of the input, and nothing is cut off
     source: str = ""  # where these values come from, e.g. the timm tag; shown in the report
+
+    def whole(self) -> Preprocess:
+        """The same without a crop: the short side becomes that of the input, and all of the picture goes in."""
+        return self if self.crop_mode == "short" else replace(self, crop_mode="short", crop_pct=1.0)
 
     def to_dict(self) -> dict[str, Any]:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}

@@ -5,6 +5,8 @@ attention, and beside the weights the command line of their training as a pickle
 
 The program that logs the projection error (theirs, and that of Sarıtaş & Yıldız, ACL SRW 2025) saves the very names and
 shapes of timm's models, but standardises queries and keys, and its DeiT-Tiny has other heads: its command line tells.
+
+Their FAN has no `q` in its token mixing, and its RPC is always that of 4 iterations and lambda 4 in the first block.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitscope.architectures.families import blocks_of
 from vitscope.attention.description import Description, convert_from_description
 from vitscope.errors import WeightsError
 
@@ -54,7 +57,8 @@ def check_arguments(
         heads, standardised = _HEADS_THERE.get(str(arguments.get("model")), heads), True
     if heads is None and not standardised:
         return
-    own, names = module.blocks[0].attn.num_heads, {getattr(block.attn, "name", "softmax") for block in module.blocks}
+    blocks: list[Any] = list(blocks_of(module))
+    own, names = blocks[0].attn.num_heads, {getattr(block.attn, "name", "softmax") for block in blocks}
     wrong: list[tuple[str, str, str, str]] = []  # as trained, as opened, what to type, and in Python
     if isinstance(heads, int) and heads != own and "num_heads" not in stated:
         wrong.append((f"{heads} heads", f"{own} heads", f"--model-options num_heads={heads}", f"num_heads={heads}"))
@@ -72,8 +76,14 @@ def check_arguments(
 
 def is_softmax(state: Mapping[str, Tensor]) -> bool:
     """Has it queries, keys and values, and no parameter beside them?"""
-    weight = state.get("blocks.0.attn.qkv.weight")
-    return weight is not None and weight.shape[0] == 3 * weight.shape[1] and "blocks.0.attn.s" not in state
+    weight, own = _first_attention(state)
+    return weight is not None and weight.shape[0] == 3 * weight.shape[1] and own is None
+
+
+def _first_attention(state: Mapping[str, Tensor]) -> tuple[Tensor | None, Tensor | None]:
+    """(qkv, the parameter of scaled attention) of the first block, in a ViT or in the encoder of a segmenter."""
+    first = "encoder.blocks.0.attn." if "encoder.blocks.0.attn.qkv.weight" in state else "blocks.0.attn."
+    return state.get(f"{first}qkv.weight"), state.get(f"{first}s")
 
 
 def published_attention(
@@ -83,25 +93,26 @@ def published_attention(
 
     The RPC model runs RPC in one layer (`--layer 0`) or all (`--layer -1`) and is symmetric elsewhere.
     """
-    own = state.get("blocks.0.attn.s")
+    weight, own = _first_attention(state)
     if own is not None:
         return [{"name": "scaled", "layers": "all", "form": "matrix" if own.ndim == 3 else "scalar"}]
-    weight = state.get("blocks.0.attn.qkv.weight")
-    if weight is None or weight.shape[0] != 2 * weight.shape[1]:
+    fan = "blocks.0.attn.kv.weight" in state and "blocks.0.attn.q.weight" not in state
+    if not fan and (weight is None or weight.shape[0] != 2 * weight.shape[1]):
         return []
     if not arguments.get("robust"):
         if "robust" in arguments:
             return [{"name": "symmetric", "layers": "all"}]
+        rpc_there = "layers=0,decoder=0,iterations=6" if "decoder.cls_emb" in state else "layers=0,iterations=4"
         raise WeightsError(
-            f"{where}: its qkv is 2C wide, so queries are keys, but the file does not say whether RPC was on. Say it: "
-            "attention='symmetric', or attention='symmetric; rpc:layers=0,iterations=4,lambda=4'."
+            f"{where}: it has no query projection, so queries are keys, but the file does not say whether RPC was on. "
+            f"Say it: attention='symmetric', or attention='symmetric; rpc:{rpc_there},lambda=4'."
         )
     layer = int(arguments.get("layer", 0))
     rpc = {
         "name": "rpc",
         "layers": "all" if layer < 0 else str(layer),
-        "iterations": int(arguments.get("num_iter", 1)),
-        "lambda": float(arguments.get("lambd", 0.0)),
+        "iterations": int(arguments.get("num_iter", 4 if fan else 1)),
+        "lambda": float(arguments.get("lambd", 4.0 if fan else 0.0)),
         "variant": "code",
     }
     return [rpc] if layer < 0 else [{"name": "symmetric", "layers": "all"}, rpc]

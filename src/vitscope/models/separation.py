@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_NORM_EPS = 1e-5  # PyTorch's own, which the study leaves as it is; timm's models have 1e-6
+NORM_EPS = 1e-5  # PyTorch's own, which the study leaves as it is; timm's models have 1e-6
 _PLAIN = {"cls_token": "cls_token", "pos_embed": "pos_embed"}
 _OUTER = {"patch_embedding.proj": "patch_embed.proj", "mlp_head": "head"}
 _LAYER = re.compile(r"encoder_layers\.(\d+)\.(.+)")
@@ -58,4 +58,4 @@ def sizes(state: Mapping[str, Tensor]) -> dict[str, Any]:
 def take_over_norms(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.LayerNorm):
-            part.eps = _NORM_EPS
+            part.eps = NORM_EPS

@@ -63,7 +63,7 @@ class PublishedLanguageModel(Decoder):
         x = self.drop_last(self.hidden(input_ids, attention_mask))
         if targets is None:
             return self.head(x)
-        return self.head.nats(x.flatten(0, 1), targets.flatten()).view_as(targets)
+        return self.head.nats(x, targets)
 
     def embedded(self, input_ids: Tensor, lengths: Tensor | None) -> Tensor:
         x = self.factor * self.embed(input_ids)

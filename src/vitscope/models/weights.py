@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from vitscope.errors import NumericalError, WeightsError
 from vitscope.models.naming import check_weights_file
+from vitscope.models.prefixes import Unwrapped, partly_wrapped, under_names_of, unwrap
 
 # Where training programs put the weights in their checkpoints, best first: averaged weights are what gets published.
 _ENTRIES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema", "state_dict", "model", "model_state_dict", "module")
-_PREFIXES = ("_orig_mod.", "module.", "model.")
-_HEADS = ("head", "head_dist")
+_HEADS = ("head", "head_dist", "decoder.head")
 _PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _MOST_CLASSES = 1_000_000  # of a head that is built because a file declares it; the largest published has 30,000
 
@@ -34,6 +34,7 @@ class Checkpoint:
     entry: str = ""  # where in the file it was found; '' for a file that is the state dict itself
     passed_over: Sequence[str] = ()  # entries with weights that were not taken
     arguments: Mapping[str, Any] = field(default_factory=dict)  # the command line of its training, where it is kept
+    wrapped: Unwrapped | None = field(default=None, repr=False)  # what its names were, behind a wrapper's prefix
 
     @property
     def origin(self) -> dict[str, str]:
@@ -41,14 +42,16 @@ class Checkpoint:
         return {"entry": self.entry} if self.entry else {}
 
     def remarks(self, where: str | Path) -> list[str]:
-        """Which weights were taken, where there are averaged ones and plain ones."""
+        """Which weights were taken, where there are averaged ones and plain ones, and under which names."""
+        named = self.wrapped.remarks(Path(where).name) if self.wrapped else []
         entries = (self.entry, *self.passed_over)
         if len({_is_average(entry) for entry in entries}) < 2:
-            return []
+            return named
         kinds = [f"{'averaged' if _is_average(entry) else 'plain'} weights ({entry})" for entry in entries]
         switch = "--no-use-ema" if _is_average(self.entry) else "--use-ema"
         others = "; ".join(kinds[1:])
-        return [f"{Path(where).name}: the {kinds[0]} were taken, it also holds {others}. {switch} takes the others."]
+        taken = f"{Path(where).name}: the {kinds[0]} were taken, it also holds {others}. {switch} takes the others."
+        return [*named, taken]
 
 
 def read_weights(path: str | Path, use_ema: bool = True) -> Checkpoint:
@@ -80,7 +83,8 @@ def read_weights(path: str | Path, use_ema: bool = True) -> Checkpoint:
         raise WeightsError(f"Expected a state dict, found {type(content).__name__}.")
     entries = [e for e in _ENTRIES if _has_weights(content.get(e))]
     chosen = [e for e in entries if use_ema or not _is_average(e)]
-    state = _strip(_tensors(content[chosen[0]] if chosen else content))
+    wrapped = unwrap(_tensors(content[chosen[0]] if chosen else content))
+    state = wrapped.state
     if not state and entries:
         raise WeightsError(f"{path} holds averaged weights only ({', '.join(entries)}): leave out --no-use-ema.")
     if not state:
@@ -92,6 +96,7 @@ def read_weights(path: str | Path, use_ema: bool = True) -> Checkpoint:
         entry,
         [e for e in entries if e != entry],
         vars(arguments) if isinstance(arguments, argparse.Namespace) else {},
+        wrapped,
     )
 
 
@@ -131,20 +136,6 @@ def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
     return {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
 
 
-def _strip(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove wrappers' prefixes (`module.`, `model.`, `_orig_mod.`) that all names share, however they are nested."""
-    stripped = True
-    while stripped:
-        stripped = False
-        for prefix in _PREFIXES:
-            with_prefix = [k for k in state if k.startswith(prefix)]
-            # averaging wrappers add a counter of their own (`n_averaged`) beside `module.*`
-            if with_prefix and all(k.startswith(prefix) or state[k].ndim == 0 for k in state):
-                state = {k[len(prefix) :]: state[k] for k in with_prefix}
-                stripped = True
-    return state
-
-
 def count_classes(state: Mapping[str, Tensor], where: str = "The checkpoint") -> int | None:
     """Rows of the classifier in a state dict; None where there is no classifier."""
     for head in _HEADS:
@@ -157,7 +148,8 @@ def count_classes(state: Mapping[str, Tensor], where: str = "The checkpoint") ->
                 f"with 1 to {_MOST_CLASSES:,} classes, or no {head}.weight at all."
             )
         return weight.shape[0]
-    return None
+    embeddings = state.get("decoder.cls_emb")  # of Segmenter's mask decoder, (1, classes, width)
+    return None if embeddings is None or embeddings.ndim != 3 else embeddings.shape[1]
 
 
 def check_types(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
@@ -184,6 +176,7 @@ def _is_plain(value: Tensor, own: Tensor) -> bool:
 def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
     """Copy weights into a model of the same architecture; list every difference otherwise."""
     own = module.state_dict()
+    state = under_names_of(own, state)
     check_types(own, state, where)
     missing = sorted(own.keys() - state.keys())
     unexpected = sorted(state.keys() - own.keys())
@@ -197,7 +190,7 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], where: str) -> Non
         hint = (
             " A position embedding of another size means another img_size=."
             if any("pos_embed" in s for s in shapes)
-            else ""
+            else partly_wrapped(own, unexpected)
         )
         raise WeightsError(
             f"The weights in {where} are of another architecture: {'; '.join(p for p in parts if p)}.{hint}"
