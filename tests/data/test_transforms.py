@@ -126,7 +126,7 @@ def test_the_transform_can_be_sent_to_other_processes(noise: Noise) -> None:
         ({"input_size": (2, 32, 32)}, "2 input channels"),
         ({"mean": (0.5,)}, "1 means"),
         ({"interpolation": "bicubik"}, "Did you mean bicubic"),
-        ({"crop_mode": "middle"}, "center, squash or border"),
+        ({"crop_mode": "middle"}, "center, squash, border or short"),
         ({"crop_pct": 0.0}, "positive"),
         ({"crop_pct": math.nan}, "positive"),
     ],

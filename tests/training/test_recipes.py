@@ -30,6 +30,20 @@ def test_the_deit_recipe_has_every_published_setting() -> None:
     assert o.ema > 0.9999
 
 
+def test_the_fan_recipe_has_every_published_setting() -> None:
+    o = recipe_options("fan")
+    assert (o.model, o.epochs, o.optimizer, o.peak_lr, o.weight_decay) == (
+        "fan_tiny_12_p16_224",
+        300,
+        "adamw",
+        2e-3,
+        0.05,
+    )
+    assert (o.batch_size, o.schedule, o.warmup_epochs, o.warmup_lr, o.min_lr) == (4 * 128, "cosine", 5, 1e-6, 1e-6)
+    assert (o.smoothing, o.mixup, o.cutmix, o.erase, o.randaugment) == (0.1, 0.8, 1.0, 0.25, "rand-m9-mstd0.5-inc1")
+    assert (o.ema, o.clip_grad, o.model_options) == (0.99992, None, {})
+
+
 def test_the_small_recipe_is_that_of_the_separation_study() -> None:
     o = recipe_options("small")
     assert (o.data, o.model, o.augment, o.loss) == ("fashion-mnist", "small", "none", "cross_entropy")

@@ -6,8 +6,9 @@ from PIL import Image
 
 from vitscope.data.batch import Item
 from vitscope.models import open_model
+from vitscope.models.creation import sketch
 from vitscope.training import TrainOptions, train
-from vitscope.training.setup import what_is_lost
+from vitscope.training.setup import what_is_lost, what_pieces_change
 
 
 class Pictures:
@@ -52,3 +53,10 @@ def test_doubtful_data_are_remarked_in_the_run(tmp_path):
     assert not any("mask" in warning for warning in decoded.warnings)
     assert "object" in set(decoded.table("probe_class_space_identifiability")["tokens"])
     assert "mask_decoding" not in run.config["options"]  # as in runs that knew no such option
+
+
+def test_batch_norms_that_see_a_piece_of_a_batch_are_said_aloud() -> None:
+    fan, plain = sketch("fan_tiny_12_p16_224"), sketch("vit_tiny_patch16_224")
+    assert what_pieces_change(fan, 1) is None
+    assert what_pieces_change(plain, 4) is None
+    assert "1/4 of a batch" in str(what_pieces_change(fan, 4))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vitscope.data.protocol import Data as Data
     from vitscope.data.registry import list_datasets as list_datasets
     from vitscope.data.registry import register_dataset as register_dataset
+    from vitscope.data.segmentation.dataset import SegmentationData as SegmentationData
     from vitscope.data.source import Source as Source
     from vitscope.data.tensors import Tensors as Tensors
     from vitscope.data.text.dataset import TextData as TextData
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy(
         "ImageData": "dataset",
         "Item": "batch",
         "OBJECT": "batch",
+        "SegmentationData": "vitscope.data.segmentation.dataset",
         "Skipped": "batch",
         "Source": "source",
         "TextData": "vitscope.data.text.dataset",

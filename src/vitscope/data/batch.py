@@ -25,6 +25,7 @@ class Item:
     index: int  # its number in the chosen data: stable, unique, 0-based
     path: str  # file, or 'mnist5k[17]'
     mask: Image.Image | None = None  # mode 'L', same size as the image: CONTEXT, OBJECT or IGNORED per pixel
+    target: Any = None  # a label map, (H, W) int64, where every pixel has a class; -1: ignored
 
 
 @dataclass(frozen=True)

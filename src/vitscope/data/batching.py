@@ -67,6 +67,19 @@ def steps_per_epoch(n: int, batch_size: int, world: int = 1) -> int:
     return max(1, n // (batch_size * world))
 
 
+def plan_epoch(
+    n: int, batch_size: int, *, seed: int, epoch: int, rank: int, world: int, start: int
+) -> list[tuple[int, list[int]]]:
+    """(number, its items) of every batch of an epoch for process `rank`, from step `start` on."""
+    _check(batch_size, rank, world, start, 0)
+    if n < world:
+        raise DataError(f"{n} images are too few to train {world} processes on: each needs at least one.")
+    order = permutation(n, seed, epoch)
+    size = min(batch_size, n // world)
+    numbers = [step * world + rank for step in range(start, steps_per_epoch(n, batch_size, world))]
+    return [(number, order[number * size : (number + 1) * size]) for number in numbers]
+
+
 def train_batches(
     data: ImageData,
     preprocess: Preprocess,
@@ -88,15 +101,8 @@ def train_batches(
     Python, NumPy and torch, depends on (seed, epoch, number of the picture) alone, in any process; the global
     generators are left as they were. Masks are not read.
     """
-    _check(batch_size, rank, world, start, workers)
     check_pictures(data, preprocess)
-    n = len(data)
-    if n < world:
-        raise DataError(f"{n} images are too few to train {world} processes on: each needs at least one.")
-    order = permutation(n, seed, epoch)
-    size = min(batch_size, n // world)
-    numbers = [step * world + rank for step in range(start, steps_per_epoch(n, batch_size, world))]
-    plans = [(number, order[number * size : (number + 1) * size]) for number in numbers]
+    plans = plan_epoch(len(data), batch_size, seed=seed, epoch=epoch, rank=rank, world=world, start=start)
     reader = _Reader(data, build_transform(preprocess), plans, _Augmentation(augment, seed, epoch), masks=False)
     return iterate(reader, data.strict, empty_allowed=False, workers=workers, context=context)
 
@@ -185,6 +191,8 @@ def _stack_masks(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
 def iterate(reader: Any, strict: bool, *, empty_allowed: bool = True, **turn: Unpack[Turn]) -> Iterator[Batch]:
     """The batches of a reader (a dataset of whole batches, with `data`) in turn, read here or ahead in `workers`."""
     workers, context = turn.get("workers", 0), turn.get("context")
+    if workers < 0:
+        raise DataError(f"workers must not be negative, not {workers}.")
     loader: DataLoader[Batch] = DataLoader(
         reader,
         batch_size=None,

@@ -105,7 +105,7 @@ class ImageData:
         wrong = [i for i in indices if not 0 <= i < len(self)]
         if wrong:
             raise DataError(f"There is no picture {wrong[0]}: this data has {len(self):,} (0..{len(self) - 1}).")
-        chosen = ImageData(
+        chosen = type(self)(
             self._source,
             [self._order[i] for i in indices],
             name=self.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypedDict
+from typing import Any, TypedDict
 
 
 class Turn(TypedDict, total=False):
@@ -18,6 +18,11 @@ class Turn(TypedDict, total=False):
 
 
 _UNEVEN = 1.5  # a process with so many times its even share is a reason to cut shards apart
+
+
+def batch_size_of(data: Any, asked: int) -> int:
+    """How many items of these data go together: fewer than asked for where they differ in size."""
+    return min(asked, getattr(data, "most_together", asked))
 
 
 def dealt_batches(n: int, batch_size: int, rank: int, world: int, shards: Sequence[int] = ()) -> range:

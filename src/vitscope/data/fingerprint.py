@@ -31,6 +31,9 @@ def fingerprint(source: Source, order: Sequence[int], with_masks: bool) -> str:
         digest.update(b"masks\n")
         if not callable(source.masks):
             _add(digest, source.masks, order)
+    if source.maps is not None and source.content is None:
+        digest.update(b"maps\n")
+        _add(digest, source.maps, order)
     return digest.hexdigest()[:32]
 
 

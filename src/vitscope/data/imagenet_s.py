@@ -22,7 +22,7 @@ from vitscope.data.source import Source
 from vitscope.errors import DataError
 
 SUFFIX = "-segmentation"
-_IGNORED_NUMBER = 1000
+IGNORED_NUMBER = 1000
 _SIZES = (50, 300, 919)  # of the published subsets
 _CATEGORIES = ("data/categories", "categories", ".")  # where the file of class numbers may lie
 
@@ -96,6 +96,14 @@ def category_numbers(root: Path) -> list[int]:
     return [index[i] for i in ids]
 
 
+def coded_numbers(mask: Image.Image) -> np.ndarray:
+    """The number of each pixel of a colour-coded mask: (H, W) int32."""
+    if mask.mode not in ("RGB", "RGBA"):
+        raise DataError(f"its mask has mode {mask.mode!r}; ImageNet-S masks are RGB, the class number is R + 256 G")
+    a = np.asarray(mask)
+    return a[..., 0].astype(np.int32) + 256 * a[..., 1].astype(np.int32)
+
+
 @dataclass(frozen=True)
 class CategoryMask:
     """Turns a colour-coded mask into CONTEXT, OBJECT (the image's own class) and IGNORED."""
@@ -103,15 +111,12 @@ class CategoryMask:
     labels: tuple[int, ...] = field(repr=False)  # ImageNet's class number for categories 1, 2, ...
 
     def __call__(self, mask: Image.Image, label: int) -> np.ndarray:
-        if mask.mode not in ("RGB", "RGBA"):
-            raise DataError(f"its mask has mode {mask.mode!r}; ImageNet-S masks are RGB, the class number is R + 256 G")
-        a = np.asarray(mask)
-        number = a[..., 0].astype(np.int32) + 256 * a[..., 1].astype(np.int32)  # (H, W)
+        number = coded_numbers(mask)
         last = len(self.labels)
-        beyond = number[(number > last) & (number != _IGNORED_NUMBER)]
+        beyond = number[(number > last) & (number != IGNORED_NUMBER)]
         if beyond.size:
             raise DataError(f"its mask holds class number {beyond.max()}, but there are {last} categories")
         if label not in self.labels:
             raise DataError(f"class {label} of the image is none of the {last} categories of the masks")
         own = self.labels.index(label) + 1
-        return np.where(number == _IGNORED_NUMBER, IGNORED, np.where(number == own, OBJECT, CONTEXT)).astype(np.uint8)
+        return np.where(number == IGNORED_NUMBER, IGNORED, np.where(number == own, OBJECT, CONTEXT)).astype(np.uint8)

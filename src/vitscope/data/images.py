@@ -50,12 +50,15 @@ def read_image(path: str | Path) -> Image.Image:
     return plain(open_image(path), path)
 
 
-def decode_image(content: bytes, path: str | Path) -> Image.Image:
-    """The picture that the bytes of a file hold, as mode 'L' or 'RGB'; `path` names it in errors."""
-    return plain(open_image(path, content), path)
+def decode_image(content: bytes, path: str | Path, most: int | None = None) -> Image.Image:
+    """The picture that the bytes of a file hold, as mode 'L' or 'RGB'; `path` names it in errors.
+
+    most: pixels; None: Pillow's own limit.
+    """
+    return plain(open_image(path, content, most), path)
 
 
-def open_image(path: str | Path, content: bytes | None = None) -> Image.Image:
+def open_image(path: str | Path, content: bytes | None = None, most: int | None = None) -> Image.Image:
     """The picture in a file, or in its bytes, completely read, in whatever mode it is stored."""
     try:
         with warnings.catch_warnings():
@@ -66,7 +69,7 @@ def open_image(path: str | Path, content: bytes | None = None) -> Image.Image:
                 elif not content:
                     raise BadFileError(path, "empty file (0 bytes)")
                 image = Image.open(file, formats=_formats())
-                _refuse_huge(path, image.size)
+                _refuse_huge(path, image.size, most)
                 image.load()
     except DataError:
         raise
@@ -149,12 +152,11 @@ def _refuse_odd_files(path: str | Path, status: os.stat_result) -> None:
         raise BadFileError(path, "empty file (0 bytes)")
 
 
-def _refuse_huge(path: str | Path, size: tuple[int, int]) -> None:
+def _refuse_huge(path: str | Path, size: tuple[int, int], most: int | None) -> None:
     """A few kilobytes can unpack to gigabytes. Only the header has been read at this point."""
-    limit = Image.MAX_IMAGE_PIXELS
+    limit = Image.MAX_IMAGE_PIXELS if most is None else most
     if limit is not None and size[0] * size[1] > limit:
+        otherwise = ", or raise PIL.Image.MAX_IMAGE_PIXELS if it is meant" if most is None else ""
         raise BadFileError(
-            path,
-            f"absurdly large: {size[0]} x {size[1]} pixels, the limit is {limit:,}. "
-            "Shrink it, or raise PIL.Image.MAX_IMAGE_PIXELS if it is meant",
+            path, f"absurdly large: {size[0]} x {size[1]} pixels, the limit is {limit:,}. Shrink it{otherwise}"
         )

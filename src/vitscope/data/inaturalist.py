@@ -23,58 +23,20 @@ from vitscope.errors import DataError
 YEARS = (2018, 2019)
 _SPLITS = ("train", "val")
 
-# One function each, not a loop: names are read off the decorators before the module is loaded.
+# One line each, not a loop: names are read off the decorators before the module is loaded.
 
 
 @register_dataset("inaturalist", splits=_SPLITS)
-def species(root: Path | None, split: str) -> Source:
-    """A class for each species."""
-    return inaturalist(root, split, "name")
-
-
 @register_dataset("inaturalist-genus", splits=_SPLITS)
-def genera(root: Path | None, split: str) -> Source:
-    """A class for each genus."""
-    return inaturalist(root, split, "genus")
-
-
 @register_dataset("inaturalist-family", splits=_SPLITS)
-def families(root: Path | None, split: str) -> Source:
-    """A class for each family."""
-    return inaturalist(root, split, "family")
-
-
 @register_dataset("inaturalist-order", splits=_SPLITS)
-def orders(root: Path | None, split: str) -> Source:
-    """A class for each order."""
-    return inaturalist(root, split, "order")
-
-
 @register_dataset("inaturalist-class", splits=_SPLITS)
-def classes(root: Path | None, split: str) -> Source:
-    """A class for each class of biology."""
-    return inaturalist(root, split, "class")
-
-
 @register_dataset("inaturalist-phylum", splits=_SPLITS)
-def phyla(root: Path | None, split: str) -> Source:
-    """A class for each phylum."""
-    return inaturalist(root, split, "phylum")
-
-
 @register_dataset("inaturalist-kingdom", splits=_SPLITS)
-def kingdoms(root: Path | None, split: str) -> Source:
-    """A class for each kingdom."""
-    return inaturalist(root, split, "kingdom")
-
-
 @register_dataset("inaturalist-supercategory", splits=_SPLITS)
-def supercategories(root: Path | None, split: str) -> Source:
-    """A class for each supercategory."""
-    return inaturalist(root, split, "supercategory")
-
-
-def inaturalist(root: Path | None, split: str, category: str) -> Source:
+def inaturalist(root: Path | None, split: str, dataset: str) -> Source:
+    """`dataset` says what a class is: a species, or what stands behind the hyphen."""
+    category = dataset.partition("-")[2] or "name"
     if root is None:
         raise DataError("Dataset 'inaturalist' needs to know where it is: give root=FOLDER (--root FOLDER).")
     year = _year(root)

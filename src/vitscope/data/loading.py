@@ -11,6 +11,7 @@ from vitscope.data.finding import Found, find_source
 from vitscope.data.mask_decoding import doubtful_masks, find_decoding
 from vitscope.data.masks import check_rule
 from vitscope.data.own import choose, is_data
+from vitscope.data.segmentation.dataset import SegmentationData, missing_maps
 from vitscope.data.selection import pick_every, pick_first, pick_images, pick_listed, pick_per_class, pick_share
 from vitscope.data.source import Source
 from vitscope.data.splits import ALL, seeded_split
@@ -37,16 +38,25 @@ def load_data(
     masks: bool | None = None,
     mask_decoding: str | None = None,
     mask_rule: str = "centre",
+    labels: str | Path | None = None,
     **text: Any,
 ) -> Any:
     """Choose pictures (`ImageData`, see `load_images`) or texts (`TextData`, see `load_texts`) by name or path.
 
     `images` and `texts` both say how many. `per_class`, `list_file` and what is said of masks is for pictures, all
-    keywords beside (`unit`, `min_chars`, `column`, `context`, ...) for texts.
+    keywords beside (`unit`, `min_chars`, `column`, `context`, ...) for texts. `labels`: a folder of label maps for the
+    pictures of a folder, which then have a class for every pixel (`SegmentationData`).
     """
     options = TextOptions.of(text)
     found = find_source(
-        name_or_path, split, root, download=download, plain=mask_decoding is not None, column=options.column
+        name_or_path,
+        split,
+        root,
+        download=download,
+        plain=mask_decoding is not None,
+        column=options.column,
+        labels=labels,
+        label=options.label_column,
     )
     n = texts if images is None else images
     if images is not None and texts is not None:
@@ -59,7 +69,7 @@ def load_data(
         return choose(found.source, **chosen)
     if isinstance(found.source, Source):
         _refuse(options.changed(), f"{found.name} are pictures", "load_texts or texts such as 'pydoc'")
-        only_pictures |= {"masks": masks, "mask_rule": mask_rule}
+        only_pictures |= {"masks": masks, "mask_rule": mask_rule, "maps": labels}
         return choose_images(found, str(name_or_path), root, images=n, **about, **only_pictures)
     only_pictures |= {"masks": masks or None, "mask_rule": None if mask_rule == "centre" else mask_rule}
     given = {name: value for name, value in only_pictures.items() if value is not None}
@@ -143,8 +153,9 @@ def choose_images(
     mask_decoding: str | None,
     mask_rule: str,
     strict: bool,
+    maps: str | Path | None = None,
 ) -> ImageData:
-    """The pictures of a source that are meant."""
+    """The pictures of a source that are meant. maps: the folder that was given for label maps."""
     decode = find_decoding(mask_decoding) if mask_decoding is not None else None
     check_rule(mask_rule)
     source, name, split_name, wanted = found.source, found.name, found.holds, found.wanted
@@ -207,7 +218,12 @@ def choose_images(
         selection["mask_decoding"] = mask_decoding
     if mask_rule != "centre":
         selection["mask_rule"] = mask_rule
-    data = ImageData(
+    if maps is not None:
+        selection["labels"] = str(maps)
+    unmapped = missing_maps(source, order)
+    if unmapped:
+        shortages.append(f"{len(unmapped):,} of {len(order):,} images have no label map, e.g. {unmapped[0]}: skipped.")
+    data = (ImageData if source.maps is None else SegmentationData)(
         source,
         order,
         name=name,

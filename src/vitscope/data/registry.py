@@ -14,7 +14,7 @@ from vitscope.errors import DataError, suggest
 from vitscope.outside import is_address
 from vitscope.registry import DATASETS
 
-_OFFERED = ("split", "root", "download", "name")  # what a dataset function may ask for, by naming a parameter so
+_OFFERED = ("split", "root", "download", "name", "dataset")  # what a function may ask for, by naming a parameter so
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,7 +52,7 @@ class DatasetEntry:
 
     def __call__(self, **offered: Any) -> Any:
         self.check_package()
-        offered["name"] = self.rest
+        offered |= {"name": self.rest, "dataset": self.name}
         return self.function(**{k: v for k, v in offered.items() if k in self.takes})
 
 
@@ -64,10 +64,10 @@ def register_dataset(
     The function returns `(images, labels)`, `(images, labels, classes)` or a `Source`; or texts: strings, or pairs of a
     name and a string, in a list or one after the other; or `Data` that make their own batches. It is given what it has
     parameters for: `split` (normalised: 'train', 'val', 'test'), `root` (a Path or None), `download` (bool), `name`
-    (what stands after the slash where 'wds/digits' was asked for, else ''). Without a `split` parameter it returns
-    everything, and vitscope makes a split when one is asked for. `splits` names those that exist; a set that declares
-    them is never used as a whole unless somebody asks for split='all'. `needs`: a package without which it cannot be
-    read, and what to ask pip for.
+    (what stands after the slash where 'wds/digits' was asked for, else ''), `dataset` (the name it was asked for by).
+    Without a `split` parameter it returns everything, and vitscope makes a split when one is asked for. `splits` names
+    those that exist; a set that declares them is never used as a whole unless somebody asks for split='all'. `needs`:
+    a package without which it cannot be read, and what to ask pip for.
     """
 
     def register(function: F) -> F:

@@ -34,6 +34,8 @@ class Source:
     classes: Sequence[str] | None = None  # names by class number; None: the numbers themselves
     masks: Indexed | Callable[[Image.Image], Image.Image] | None = None  # as images, or drawn from the image
     decode_mask: Callable[[Image.Image, int], Any] | None = None  # (mask, label) -> 0, 1, 255 per pixel
+    maps: Indexed | None = None  # classes of pixels: files, or (H, W) whole numbers; None where one is missing
+    decode_map: Callable[[Any], Any] | None = None  # what is stored -> (H, W) classes, -1: ignored; None: 255 is
     root: Path | None = None  # files are named, listed and fingerprinted relative to it
     names: Sequence[str] | None = None  # one per picture; None: relative paths, or 'dataset[17]'
     holds: str | None = None  # the split this really is, if not the one asked for; 'all': nothing is split yet
@@ -68,6 +70,12 @@ def as_source(returned: Any, dataset: str) -> Source:
     masks = returned.masks
     if masks is not None and not callable(masks) and len(masks) != n:
         raise DataError(f"Dataset {dataset!r} has {n:,} images, but {len(masks):,} masks: expected one for each image.")
+    maps = returned.maps
+    if maps is not None and (len(maps) != n or not returned.classes):
+        raise DataError(
+            f"Dataset {dataset!r} has {n:,} images and {len(maps):,} label maps of {len(returned.classes or ())} "
+            "classes: expected one map for each image, and the names of all classes."
+        )
     names = list(returned.names) if returned.names is not None else _names(returned, dataset)
     if len(names) != n:
         raise DataError(f"Dataset {dataset!r} has {n:,} images, but {len(names):,} names.")

@@ -49,6 +49,8 @@ def plan(size: tuple[int, int], preprocess: Preprocess) -> Geometry:
     h, w = size
     target_h, target_w = preprocess.input_size[1:]
     scale_h, scale_w = (math.floor(x / preprocess.crop_pct) for x in (target_h, target_w))
+    if preprocess.crop_mode == "short":
+        scale_h = scale_w = min(scale_h, scale_w)
     if preprocess.crop_mode == "squash":
         new = scale_h, scale_w
     elif preprocess.crop_mode == "border":
@@ -60,6 +62,8 @@ def plan(size: tuple[int, int], preprocess: Preprocess) -> Geometry:
         ratio = min(h / scale_h, w / scale_w)
         new = round(h / ratio), round(w / ratio)
     new_h, new_w = max(1, new[0]), max(1, new[1])
+    if preprocess.crop_mode == "short":
+        return Geometry((new_h, new_w), (0, 0, 0, 0), (0, 0, new_w, new_h))
 
     left, right = _pad(target_w - new_w)
     top, bottom = _pad(target_h - new_h)
@@ -165,7 +169,7 @@ def _check(p: Preprocess) -> None:
     if p.interpolation not in _FILTERS:
         hint = suggest(p.interpolation, _FILTERS)
         raise DataError(f"Unknown interpolation {p.interpolation!r}.{hint} Known: {', '.join(_FILTERS)}.")
-    if p.crop_mode not in ("center", "squash", "border"):
-        raise DataError(f"Unknown crop mode {p.crop_mode!r}: expected center, squash or border.")
+    if p.crop_mode not in ("center", "squash", "border", "short"):
+        raise DataError(f"Unknown crop mode {p.crop_mode!r}: expected center, squash, border or short.")
     if not p.crop_pct > 0:
         raise DataError(f"crop_pct must be positive, not {p.crop_pct}.")

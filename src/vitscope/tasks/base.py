@@ -43,6 +43,7 @@ class Task:
     name: ClassVar[str] = ""
     measure: ClassVar[Measure]
     evaluation: ClassVar[str] = ""  # the analysis that `evaluate` makes where nothing is corrupted or shifted
+    attack: ClassVar[str] = ""  # the analysis that `attack` makes, where it is not that of one class for each item
     one_class: ClassVar[bool] = False  # is each item of one class? Then it has a class for the lenses to look for
 
     def __init__(self, words: Words = PICTURES) -> None:
@@ -78,23 +79,35 @@ class Task:
         """(B,): how many answers of each item are compared."""
         raise NotImplementedError
 
-    def tally(self, outputs: Tensor, targets: Tensor) -> tuple[float, float, int]:
-        """(loss, right answers, answers) of a batch without gradients, in float64."""
+    def more(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(k,): whatever else `figures` needs of a batch, as sums: none. Where they are, such as confusions."""
+        return outputs.new_zeros(0)
+
+    def tally(self, outputs: Tensor, targets: Tensor) -> list[float]:
+        """[loss, right answers, answers, *more] of a batch without gradients, in float64."""
         outputs = outputs.cpu().double()
         right, counted = self.right(outputs, targets), self.counted(targets)
-        return float(self.loss(outputs, targets)), int(right.sum()), int(counted.sum())
+        told = [float(self.loss(outputs, targets)), float(right.sum()), float(counted.sum())]
+        return told + self.more(outputs, targets).tolist()
 
     def fooled(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """(B,) bool: has an attack reached what it wants?"""
         return self.right(outputs, targets) == 0
 
     def judged(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """(outputs (n, K) float64 on the CPU, classes (n,), items (n,)) of a batch: all that is compared in it."""
+        """(outputs (n, K) float64 on the CPU, classes (n,), items (n,)) of a batch: all that is compared in it.
+
+        With the gradients that the outputs have.
+        """
         raise NotImplementedError
 
-    def figures(self, loss: float, right: float, counted: float) -> dict[str, float]:
-        """From the sums to what is written down: the loss, and the measure under its name."""
+    def figures(self, loss: float, right: float, counted: float, *more: float) -> dict[str, float]:
+        """From the sums to what is written down: the loss, and the measure under its name. more: as `more` has them."""
         raise NotImplementedError
+
+    def preprocess(self, recipe: Any) -> Any:
+        """How a new model's inputs are made for these data: as the model says."""
+        return recipe
 
     def describe(self) -> dict[str, Any] | None:
         """What a run's configuration says of the task; None where it says nothing, for classes of pictures."""

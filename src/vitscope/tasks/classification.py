@@ -89,9 +89,9 @@ class Classification(Task):
     def judged(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         assert batch.outputs is not None
         known = (batch.targets >= 0).nonzero().flatten()
-        return batch.outputs.detach().cpu()[known].double(), batch.targets[known], known
+        return batch.outputs.cpu()[known].double(), batch.targets[known], known
 
-    def figures(self, loss: float, right: float, counted: float) -> dict[str, float]:
+    def figures(self, loss: float, right: float, counted: float, *more: float) -> dict[str, float]:
         return {"loss": loss / counted, "accuracy": right / counted}
 
     def describe(self) -> dict[str, Any] | None:

@@ -42,9 +42,9 @@ class Language(Task):
         preprocess = getattr(data, "preprocess", None)
         return {} if preprocess is None else {"num_classes": preprocess.rows, "context": preprocess.length}
 
-    def tally(self, outputs: Tensor, targets: Tensor) -> tuple[float, float, int]:
+    def tally(self, outputs: Tensor, targets: Tensor) -> list[float]:
         nats, right = token_losses(outputs, targets)
-        return float(nats.sum()), int(right.sum()), int((targets >= 0).sum())
+        return [float(nats.sum()), float(right.sum()), float((targets >= 0).sum())]
 
     def item_loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none", ignore_index=-1)
@@ -59,9 +59,9 @@ class Language(Task):
     def judged(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         assert batch.outputs is not None
         item, place = (batch.targets >= 0).nonzero(as_tuple=True)
-        return batch.outputs.detach()[item, place].cpu().double(), batch.targets[item, place], item
+        return batch.outputs[item, place].cpu().double(), batch.targets[item, place], item
 
-    def figures(self, loss: float, right: float, counted: float) -> dict[str, float]:
+    def figures(self, loss: float, right: float, counted: float, *more: float) -> dict[str, float]:
         mean = loss / counted
         told = {"loss": mean, "perplexity": math.exp(min(mean, LONGEST))}
         # a model that looks at few words only does not know its first guess

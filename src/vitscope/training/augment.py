@@ -58,6 +58,7 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
     "flip": Augmentation(1, mirror),
     "crop": None,  # these two work on single pictures: picture_augment.py
     "resized": None,
+    "joint": None,  # on a picture and its label map: data/segmentation/joint.py
 }
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from vitscope.analyses.base import Headline
 from vitscope.analyses.chance import describe_chance, near_chance
@@ -16,38 +15,38 @@ from vitscope.processes import Processes
 from vitscope.runs import Run
 from vitscope.tasks import task_of
 from vitscope.training.feeds import Feed
-from vitscope.training.lesson import takes_targets, with_targets
+from vitscope.training.lesson import Lesson, tally
 from vitscope.training.options import TrainOptions
 from vitscope.training.probes import gather
-from vitscope.training.records import note_skipped
+from vitscope.training.records import added, note_skipped
 from vitscope.training.setup import TrainData
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from vitscope.data import Batch
     from vitscope.models import Model
-    from vitscope.tasks import Task
 
 
 def evaluate(
     options: TrainOptions,
     model: Model,
     feed: Feed,
-    accelerator: Accelerator,
     processes: Processes,
     skipped: list[list[Any]],
+    lesson: Lesson | None = None,
 ) -> dict[str, float]:
-    """The task's figures, among them the loss in nats, in evaluation mode, without gradients; each item counts once."""
+    """The task's figures, among them the loss in nats, in evaluation mode, without gradients; each item counts once.
+
+    lesson: what is taught, which may not be the model's own answers.
+    """
     task = task_of(feed.data)
-    sums = [0.0, 0.0, 0]  # loss, right answers, answers
+    count = partial(tally, task) if lesson is None else lesson.tally
+    sums = [0.0, 0.0, 0.0]  # loss, right answers, answers, and what else the task adds up
     with evaluating(model.module), torch.no_grad():
         for batch in feed.once(options.look_size, rank=processes.rank, world=processes.world):
             skipped += [[s.index, s.path, s.reason] for s in batch.skipped]
             if len(batch) == 0:
                 continue
-            sums = [a + b for a, b in zip(sums, _tally(task, model, batch))]
-    loss, right, counted = over_processes(accelerator, *sums)
+            sums = added(sums, count(model, batch))
+    loss, _, counted, *_ = sums = added(*gather(processes, sums))
     if counted == 0:
         why = f"can be read, e.g. {skipped[-1][1]}: {skipped[-1][2]}" if skipped else "has an answer to compare with."
         raise DataError(f"None of the {len(feed.data):,} held-out {task.words.items} {why}")
@@ -56,31 +55,14 @@ def evaluate(
             f"The loss on held-out {task.words.items} is {loss}: the weights have become useless in this epoch. "
             "The last good checkpoint is kept; try a smaller lr or a longer warm-up."
         )
-    return task.figures(loss, right, counted)
+    return task.figures(*sums)
 
 
-def _tally(task: Task, model: Model, batch: Batch) -> tuple[float, float, int]:
-    """(loss, right answers, answers) of a batch; a model that takes its targets tells the loss itself."""
-    if not takes_targets(model.module):
-        return task.tally(model(model.place(batch.inputs)), batch.targets)
-    nats = model.ask(model.module, model.place(with_targets(batch.inputs, batch.targets)))
-    return float(nats.cpu().double().sum()), math.nan, int(task.counted(batch.targets).sum())
-
-
-def over_processes(accelerator: Accelerator, *numbers: Tensor | float) -> list[float]:
-    """The sum of each number over all processes, in float64 where the device has it."""
-    wide = torch.float32 if accelerator.device.type == "mps" else torch.float64
-    mine = torch.stack([torch.as_tensor(x, device=accelerator.device).detach().to(wide) for x in numbers])
-    return accelerator.reduce(mine, reduction="sum").tolist()
-
-
-def evaluate_only(
-    options: TrainOptions, run: Run, data: TrainData, model: Model, accelerator: Accelerator, processes: Processes
-) -> None:
+def evaluate_only(options: TrainOptions, run: Run, data: TrainData, model: Model, processes: Processes) -> None:
     """Judge the given weights on the held-out data; nothing is trained and no weights are written."""
     skipped: list[list[Any]] = []
     task, feed = data.task, Feed(data.test, model.preprocess, options.workers)
-    figures = evaluate(options, model, feed, accelerator, processes, skipped)
+    figures = evaluate(options, model, feed, processes, skipped)
     skipped = [entry for part in gather(processes, skipped) for entry in part]
     n = len(data.test) - len(skipped)
 

@@ -20,6 +20,7 @@ from vitscope.data.batching import Augment
 from vitscope.data.randomness import permutation
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
+from vitscope.training.joint_augment import joint_augmentation
 from vitscope.training.picture_augment import picture_augmentation
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Feed:
         self.data, self.preprocess, self.workers = data, preprocess, workers
         self.augment, self.repeats = augment, repeats
         size = getattr(preprocess, "input_size", (math.inf,))  # of one item: texts have none
-        self.small = augment is None and 4 * len(data) * math.prod(size) <= limit  # float32
+        small = augment is None and 4 * len(data) * math.prod(size) <= limit  # float32
+        self.small = small and getattr(data, "alike", True)
         self._whole: Batch | None = None
 
     def epoch(self, batch_size: int, *, seed: int, epoch: int, rank: int, world: int, start: int) -> Iterator[Batch]:
@@ -116,7 +118,9 @@ class Feed:
 
 def open_feeds(options: TrainOptions, data: TrainData, model: Model) -> tuple[Feed, Feed]:
     """Those that are learned from, augmented as the options say, and those that are held out."""
-    augment = picture_augmentation(options, model.preprocess)
+    augment: Any = joint_augmentation(options, data.train, model.preprocess)
+    if augment is None:
+        augment = picture_augmentation(options, model.preprocess)
     learned = Feed(data.train, model.preprocess, options.workers, augment=augment, repeats=options.repeats)
     return learned, Feed(data.test, model.preprocess, options.workers)
 

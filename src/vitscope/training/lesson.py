@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
 OF_PICTURES = ("augment", "randaugment", "auto_augment", "color_jitter", "erase", "mixup", "cutmix", "cutmix_minmax")
 
 
+def given_of(options: TrainOptions, names: Sequence[str]) -> list[str]:
+    """Those of these options that ask for something."""
+    return [name for name in names if getattr(options, name) not in ("", "none", 0, ())]
+
+
 def open_lesson(options: TrainOptions, task: Task, model: Model, items: int, device: torch.device) -> Lesson:
+    if options.refine:
+        return HeadsLesson(options, task, model, items, device)
     kind = ClassLesson if task.one_class else ToldLesson if takes_targets(model.module) else Lesson
     return kind(options, task, model, items, device)
 
@@ -40,18 +48,30 @@ def with_targets(inputs: Any, targets: Tensor) -> dict[str, Tensor]:
     return {**(inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}), "targets": targets}
 
 
+def tally(task: Task, model: Model, batch: Batch) -> list[float]:
+    """[loss, right answers, answers, ...] of a batch; a model that takes its targets tells the loss itself."""
+    if not takes_targets(model.module):
+        return task.tally(model(model.place(batch.inputs)), batch.targets)
+    nats = model.ask(model.module, model.place(with_targets(batch.inputs, batch.targets)))
+    return [float(nats.cpu().double().sum()), math.nan, float(task.counted(batch.targets).sum())]
+
+
 class Lesson:
     """The task's own loss on the data as they are. items: in the training data."""
 
     def __init__(self, options: TrainOptions, task: Task, model: Model, items: int, device: torch.device) -> None:
         self.options, self.task, self.model, self.items, self.device = options, task, model, items, device
         self.dtype = getattr(torch, options.dtype)
-        given = [name for name in OF_PICTURES if getattr(options, name) not in ("", "none", 0, ())]
+        given = given_of(options, OF_PICTURES)
         if given and (model.row.text or model.preprocess == UNTOUCHED):
             raise VitscopeError(f"{given[0]} changes pictures, and {model.name} takes none: leave it out.")
 
     def begin(self, epoch: int) -> None:
         """Called before the first step of an epoch."""
+
+    def tally(self, model: Model, batch: Batch) -> list[float]:
+        """[loss, right answers, answers, ...] of held-out items."""
+        return tally(self.task, model, batch)
 
     def prepare(self, batch: Batch) -> tuple[Any, Tensor]:
         """(inputs, targets) on the device, for the model and for `loss`."""
@@ -72,8 +92,9 @@ class Lesson:
         return self.task.loss(wide(outputs), targets)
 
     def right(self, outputs: Any, targets: Tensor) -> Tensor:
-        """How many answers are right: a number on the device."""
-        return self.task.right(outputs, targets).sum()
+        """How many answers are right: a number on the device; before what else the task adds up, (1 + k,)."""
+        right, more = self.task.right(outputs, targets).sum(), self.task.more(outputs.detach(), targets)
+        return torch.cat([right[None].to(more.dtype), more]) if len(more) else right
 
 
 class ToldLesson(Lesson):
@@ -102,7 +123,7 @@ class ClassLesson(Lesson):
 
     def begin(self, epoch: int) -> None:
         recipe = self.model.preprocess
-        if recipe != UNTOUCHED:
+        if recipe != UNTOUCHED and not self.model.row.text:
             black = (-torch.tensor(recipe.mean) / torch.tensor(recipe.std))[:, None, None]  # (C, 1, 1)
             self.augment = EpochAugmentation(self.options.augment, self.items, black, self.options.seed, epoch)
 
@@ -119,3 +140,23 @@ class ClassLesson(Lesson):
 
     def right(self, outputs: Outputs, targets: Tensor) -> Tensor:
         return (prediction(outputs) == answers(targets)).sum()
+
+
+class HeadsLesson(ClassLesson):
+    """Heads that read the blocks of a frozen model; outputs are `refinement.Readings`."""
+
+    def loss(self, outputs: Any, targets: Tensor, inputs: Any) -> Tensor:
+        from vitscope.training.refinement import PUBLISHED, refinement_loss
+
+        chosen = self.options.refine_loss
+        kind = PUBLISHED[self.options.refine_kind] if chosen == "published" else chosen
+        return refinement_loss(outputs, targets, kind)
+
+    def right(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Per head: their mean."""
+        return (outputs[2].argmax(-1) == targets[:, None]).float().mean(1).sum()
+
+    def tally(self, model: Model, batch: Batch) -> list[float]:
+        from vitscope.training.refinement import Learner, tally_heads
+
+        return tally_heads(Learner(model, self.options), self.task, batch)

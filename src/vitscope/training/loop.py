@@ -33,7 +33,7 @@ from vitscope.training.opening import open_run, resume
 from vitscope.training.options import TrainOptions
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
-from vitscope.training.records import diverged, finish_run, postfix, progress_bar, stopped, write_history
+from vitscope.training.records import added, diverged, finish_run, postfix, progress_bar, stopped, write_history
 from vitscope.training.schedule import Schedule
 from vitscope.training.setup import build_average, build_model, open_data, resolved
 from vitscope.training.tracking import Tracking, check_trackers
@@ -58,7 +58,7 @@ def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) 
         training = Training(options, accelerator, command)
         try:
             if training.unfinished and options.evaluate:
-                evaluate_only(options, training.run, training.data, training.model, accelerator, training.processes)
+                evaluate_only(options, training.run, training.data, training.model, training.processes)
             elif training.unfinished:
                 training.learn()
         finally:
@@ -138,10 +138,10 @@ class Training:
 
         A process may have fewer than another, where an item could not be read. The sum stays on the device.
         """
-        if self.processes.world == 1:
-            return 1 / counted
+        if self.processes.world == 1:  # a batch may have nothing to compare: its loss is 0
+            return 1 / (counted.clamp(min=1) if isinstance(counted, Tensor) else counted)
         mine = torch.as_tensor(counted, dtype=self.dtype, device=self.device)
-        return self.processes.world / self.accelerator.reduce(mine, reduction="sum")
+        return self.processes.world / self.accelerator.reduce(mine, reduction="sum").clamp(min=1)
 
     def _look(self, at: int, inputs: Sequence[Any]) -> None:
         """Every few steps, and before whatever is saved: are all losses finite, and was anyone asked to stop?"""
@@ -149,11 +149,12 @@ class Training:
         if not (self.watch.due(self.stop.made) or self._saves_after(at) or ends):
             return
         found, self.stops = self.watch.look(self.stop.made)
-        for step, (loss, right, n) in enumerate(found, at + 1 - len(found)):
+        for step, sums in enumerate(found, at + 1 - len(found)):
+            loss, _, n, *_ = sums
             if not loss < float("inf"):
                 first = self._first_bad(step, at, inputs)
-                raise NumericalError(diverged(self.options, self.run, loss / n, step, self.steps, first))
-            self.progress.sums = [a + b for a, b in zip(self.progress.sums, (loss, right, n))]
+                raise NumericalError(diverged(self.options, self.run, loss / max(n, 1), step, self.steps, first))
+            self.progress.sums = added(self.progress.sums, sums)
         self.bar.set_postfix_str(postfix(self.task, self.progress), refresh=False)
 
     def _first_bad(self, step: int, at: int, inputs: Sequence[Any]) -> str:
@@ -171,7 +172,7 @@ class Training:
         self.lesson.begin(epoch)
         here = {"rank": self.processes.rank, "world": self.processes.world, "start": progress.step}
         size = options.batch_size // self.processes.world
-        self.network.module.train()
+        self.network.learning()
         for batch in self.learned.epoch(size, seed=options.seed, epoch=epoch, **here):
             at = epoch * self.steps + progress.step
             self.step(at, batch)
@@ -206,7 +207,8 @@ class Training:
         self.tracking.log(row, epoch + 1)
 
     def _judge(self, model: Model) -> dict[str, float]:
-        return evaluate(self.options, model, self.held_out, self.accelerator, self.processes, self.progress.skipped)
+        skipped = self.progress.skipped
+        return evaluate(self.options, model, self.held_out, self.processes, skipped, self.lesson)
 
     def _saves_after(self, at: int) -> bool:
         every = self.options.checkpoint_steps

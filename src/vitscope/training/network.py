@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitscope.architectures.families import blocks_of
 from vitscope.errors import DataError, VitscopeError
+from vitscope.training.parts import freeze
 from vitscope.training.setup import build_optimizer
 
 if TYPE_CHECKING:
@@ -28,6 +29,15 @@ def build_network(options: TrainOptions, model: Model, accelerator: Accelerator)
     return (Sharded if options.sharded else Replicated)(options, model, accelerator)
 
 
+def what_learns(options: TrainOptions, model: Model) -> nn.Module:
+    """The network itself, or the heads that read a frozen one."""
+    if not options.refine:
+        return model.module
+    from vitscope.training.refinement import Learner
+
+    return Learner(model, options)
+
+
 def _split(inputs: Any, count: int) -> Sequence[Any]:
     """One tensor, or several by name, in pieces along their first dimension."""
     if not isinstance(inputs, Mapping):
@@ -40,17 +50,26 @@ class Replicated:
     """One process, or DDP: every process has all weights, which it shares with the model; gradients are averaged."""
 
     def __init__(self, options: TrainOptions, model: Model, accelerator: Accelerator) -> None:
-        self.model = model
-        self.plain: Optimizer = build_optimizer(options, model.module)
+        self.model, self.learner = model, what_learns(options, model)
+        freeze(model.module, options.freeze)
+        self.frozen = options.freeze
+        self.plain: Optimizer = build_optimizer(options, self.learner)
         self.module, self.optimizer = self._prepare(options, accelerator)
 
     def _prepare(self, options: TrainOptions, accelerator: Accelerator) -> tuple[nn.Module, Any]:
-        return accelerator.prepare(self.model.module, self.plain)
+        return accelerator.prepare(self.learner, self.plain)
 
     def pieces(self, inputs: Any, targets: Tensor, count: int) -> list[tuple[Any, Tensor]]:
         """A batch (B, ...) in `count` pieces (B / count, ...); in fewer where fewer items could be read."""
         count = min(count, len(targets))
         return list(zip(_split(inputs, count), targets.tensor_split(count)))
+
+    def learning(self) -> None:
+        """Into training mode, but for what is frozen."""
+        self.module.train()
+        bare = getattr(self.module, "module", self.module)  # DDP wraps it
+        for name in self.frozen:
+            bare.get_submodule(name).eval()
 
     def collect(self) -> None:
         """Bring the weights into `Model.module`. All processes call it together."""

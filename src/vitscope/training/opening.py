@@ -18,7 +18,7 @@ from vitscope.training.network import Replicated
 from vitscope.training.options import TrainOptions, free_keys
 from vitscope.training.probes import Probes
 from vitscope.training.records import Progress
-from vitscope.training.setup import Average, TrainData, describe_model, what_is_lost
+from vitscope.training.setup import Average, TrainData, describe_model, what_is_lost, what_pieces_change
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -51,7 +51,8 @@ def open_run(
         fitted = [f"The weights of {options.weights} were fitted: {c}." for c in model.source.get("fitted", [])]
         masks = [doubtful_masks(d, decoding=options.mask_decoding) for d in probes.data.values() if d.has_masks]
         lost = what_is_lost(model, data.train)
-        for remark in [*model.notes, *fitted, *data.train.warnings, *data.test.warnings, *masks, lost]:
+        pieces = what_pieces_change(model.module, options.accumulate * processes.world)
+        for remark in [*model.notes, *fitted, *data.train.warnings, *data.test.warnings, *masks, lost, pieces]:
             if remark:
                 run.log_warning(remark)
         return True

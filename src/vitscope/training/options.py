@@ -11,8 +11,9 @@ from typing import Any, Literal
 from vitscope.errors import VitscopeError, suggest
 from vitscope.options import check_fields
 from vitscope.runs.shape import check_saved
+from vitscope.training.frozen import check_frozen
 
-Augment = Literal["none", "digits", "flip", "crop", "resized"]
+Augment = Literal["none", "digits", "flip", "crop", "resized", "joint"]
 Loss = Literal["cross_entropy", "binary", "asymmetric"]
 Distillation = Literal["none", "soft", "hard"]
 Precision = Literal["no", "bf16", "fp16"]
@@ -33,7 +34,9 @@ _LATER = (
     *("mask_decoding", "use_ema", "init", "inat_category", "auto_augment", "color_jitter", "train_interpolation"),
     *("erase_mode", "erase_count", "cutmix_minmax", "mixup_prob", "mixup_switch_prob", "mixup_mode"),
     *("rate_set", "decay_epochs", "decay_rate", "patience_epochs", "lr_noise", "lr_noise_pct", "lr_noise_std"),
-    *("accumulate", "vocabulary", "context", "warmup_steps"),
+    *("accumulate", "vocabulary", "context", "warmup_steps", "column", "label_column"),
+    *("labels", "augment_options", "freeze", "lr_scale", "poly_power"),
+    *("refine", "refine_kind", "refine_loss", "refine_tokens"),
 )
 TRAINED: dict[str, Any] = {  # the configuration of a run, as it is saved
     "options": {}, "data?": {"name?": str, "train?": {}, "test?": {}}, "label?": str, "model?": {}, "preprocess?": {},
@@ -50,11 +53,13 @@ class TrainOptions:
     # what to learn from
     data: str = "mnist5k"  # any name or folder that load_data takes
     root: str | Path | None = None  # where a named dataset lies
+    labels: str | Path | None = None  # a folder of label maps for the pictures of `data`: segmentation
     train_split: str = "train"  # what is learned from
     test_split: str = "test"  # what is held out; 'val' where the data has no 'test'
     inat_category: Category = "name"  # what the classes of `inaturalist` are: species, or something coarser
     share: float = 1.0  # of the training images: how much does less data cost?
     augment: Augment = "none"  # drawn anew for each image and epoch, from (seed, epoch, image)
+    augment_options: Mapping[str, Any] = field(default_factory=dict)  # of 'joint': smallest=0.5, largest, most, mirror
     randaugment: str = ""  # timm's RandAugment on top, e.g. 'rand-m9-mstd0.5-inc1'; empty: none
     auto_augment: str = ""  # another of timm's policies in its place: 'original', 'v0-mstd0.5', '3a', 'augmix-m3-w3'
     color_jitter: float = 0.0  # brightness, contrast, saturation; as in timm, only where no such policy is on (or '3a')
@@ -71,6 +76,8 @@ class TrainOptions:
     mixup_mode: Literal["batch", "pair", "elem"] = "batch"  # one draw for a batch, for two pictures, or for each
     vocabulary: str = ""  # of texts: words, words:20000, characters, bpe:2000 or a tokenizer.json; empty: bpe:2000
     context: int | None = None  # tokens of a text that are seen at once; None: as many as the model takes
+    column: str | None = None  # of labelled texts in a .csv, .tsv or .jsonl; None: text, or sentence
+    label_column: str | None = None  # of their classes, or 'folders'; None: label, or a folder per class
     strict: bool = False  # unreadable images and doubtful data stop the run instead of being left out
     mask_decoding: str | None = None  # how masks, which probes read, are stored: nonzero, half, alpha; None: 0, 1, 255
 
@@ -83,6 +90,10 @@ class TrainOptions:
     preprocess: str = "whole"  # of a new model: 'whole' (around grey), 'model' (its own), or words: 'mean=0.1,std=0.3'
     init: Literal["model", "torch"] = "model"  # start of a new model; 'torch': linear layers as PyTorch draws them
     attention: str = ""  # another attention in chosen blocks, e.g. 'rpc:layers=0'; empty leaves the model as it is
+    refine: str = ""  # a run folder or model (--weights) that is frozen: heads that read its blocks learn, a lens
+    refine_kind: Literal["refined", "linear"] = "refined"  # for whole images; or affine maps for every token
+    refine_loss: Literal["published", "cross_entropy", "kl"] = "published"  # kl: to what the last block says
+    refine_tokens: int = 32  # tokens of an image that a step of the linear lens reads, drawn anew; 0: all
     label: str = ""  # what reports call it; the model's name if empty
 
     # how it learns
@@ -94,7 +105,10 @@ class TrainOptions:
     lr: float = 1e-3  # peak learning rate
     lr_batch: int = 0  # lr is meant for batches of this size and scaled to batch_size; 0: lr as it is
     weight_decay: float = 0.05  # not applied to biases and norms, as in timm
+    lr_scale: Mapping[str, Any] = field(default_factory=dict)  # of parts that learn slower or faster: encoder=0.1
+    freeze: tuple[str, ...] = ()  # parts of the model that learn nothing and are in evaluation mode: encoder
     schedule: Schedule = "cosine"  # timm's; 'plateau' waits for the held-out accuracy
+    poly_power: float = 1.0  # of schedule=poly: the rate falls with (1 - step / steps) to this power
     rate_set: Literal["step", "epoch", "late"] = "step"  # how often; 'late': per epoch and one epoch behind, as DeiT
     decay_epochs: float = 30.0  # of schedule=step: epochs between two falls
     decay_rate: float = 0.1  # of schedule=step and plateau: what is left of the rate after a fall
@@ -143,11 +157,11 @@ class TrainOptions:
     progress: bool = True  # a bar on stderr
 
     def __post_init__(self) -> None:
-        for name in ("probe", "probe_splits", "track"):
+        for name in ("probe", "probe_splits", "track", "freeze"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else value)
         check_fields(self)
-        for name in ("probe", "probe_splits", "track"):  # 'accuracy,attention' is two words
+        for name in ("probe", "probe_splits", "track", "freeze"):  # 'accuracy,attention' is two words
             words = tuple(part.strip() for word in getattr(self, name) for part in word.split(",") if part.strip())
             object.__setattr__(self, name, words)
         for name, low, high in _RANGES:
@@ -160,7 +174,7 @@ class TrainOptions:
         for split in self.probe_splits:
             if split not in ("train", "test"):
                 raise VitscopeError(f"probe_splits can hold 'train' and 'test', not {split!r}.")
-        for name in ("model_options", "optimizer_options", "probe_set"):
+        for name in ("model_options", "optimizer_options", "probe_set", "augment_options", "lr_scale"):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
     def check(self) -> None:
@@ -170,7 +184,7 @@ class TrainOptions:
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.registry import check_place
         from vitscope.data.text.vocabulary import check_vocabulary
-        from vitscope.models.naming import check_model_name, check_weights_file, is_trained
+        from vitscope.models.naming import check_model_name, check_weights_file, is_text_model, is_trained
 
         if self.probe:
             check_names(self.probe, self.probe_set)
@@ -180,10 +194,14 @@ class TrainOptions:
         if self.vocabulary:
             check_vocabulary(self.vocabulary)
         check_place(self.data, self.root)
+        if self.labels is not None:
+            check_place(str(self.labels), self.root)
         for weights in (self.weights, self.teacher_weights):
             if weights is not None and weights not in ("pretrained", "random") and not is_trained(weights):
+                if self.model == "text-classifier" and is_text_model(weights):
+                    continue
                 check_weights_file(weights)
-        for name in (self.model, self.teacher):
+        for name in (self.model, self.teacher, self.refine):
             if name:
                 check_model_name(name)
 
@@ -235,6 +253,8 @@ def _check_together(o: TrainOptions) -> None:
             f"randaugment={o.randaugment!r} and auto_augment={o.auto_augment!r} are two policies for one place: leave "
             "one out (--randaugment '' where a recipe has it)."
         )
+    if o.augment_options and o.augment != "joint":
+        raise VitscopeError("augment_options are those of augment='joint' (--augment joint), which label maps need.")
     if o.train_interpolation != "model" and o.augment != "resized":
         raise VitscopeError(
             f"train_interpolation={o.train_interpolation!r} is that of random crops: choose augment='resized', too."
@@ -252,6 +272,8 @@ def _check_together(o: TrainOptions) -> None:
         )
     if o.sharded and (o.ema or o.mixed_precision == "fp16"):
         raise VitscopeError("sharded=True goes neither with ema nor with fp16: leave them out, or take bf16.")
+    if o.refine:
+        check_frozen(o)
     if o.schedule == "plateau" and o.rate_set == "late":
         raise VitscopeError(
             "rate_set='late' follows DeiT's program, which gives its plateau no accuracy to wait for: leave it out."
@@ -310,6 +332,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("mixup_switch_prob", 0, 1),
     ("color_jitter", 0, _INFINITY),
     ("erase_count", 1, _INFINITY),
+    ("poly_power", 1e-9, _INFINITY),
     ("decay_epochs", 1e-9, _INFINITY),
     ("decay_rate", 0, 1),
     ("patience_epochs", 0, _INFINITY),
@@ -325,4 +348,5 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("probe_images", 1, _INFINITY),
     ("checkpoint_steps", 0, _INFINITY),
     ("workers", 0, _INFINITY),
+    ("refine_tokens", 0, _INFINITY),
 )

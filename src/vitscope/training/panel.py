@@ -1,4 +1,4 @@
-"""Did the training go well? Loss and accuracy, or perplexity, per epoch, from tables/training.csv."""
+"""Did the training go well? Loss and accuracy, mean IoU or perplexity, per epoch, from tables/training.csv."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from vitscope.report.card import Card, Value
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import hover, percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -26,13 +27,17 @@ SHOWN = {
     "test_loss": ("held-out loss", "nats"),
     "train_accuracy": ("training accuracy", "%"),
     "test_accuracy": ("held-out accuracy", "%"),
+    "train_mean_iou": ("training mean IoU", "%"),
+    "test_mean_iou": ("held-out mean IoU", "%"),
     "train_perplexity": ("training perplexity", ""),
     "test_perplexity": ("held-out perplexity", ""),
     "ema_test_loss": ("held-out loss, averaged weights", "nats"),
     "ema_test_accuracy": ("held-out accuracy, averaged weights", "%"),
+    "ema_test_mean_iou": ("held-out mean IoU, averaged weights", "%"),
     "ema_test_perplexity": ("held-out perplexity, averaged weights", ""),
     "lr": ("learning rate", ""),
 }
+MEASURES = {"perplexity": "perplexity", "mean_iou": "mean IoU (%)", "accuracy": "accuracy (%)"}  # the first there is
 MANY = 4  # curves that can be told apart with their training curves beside them
 _NO_SETTING = ("seed", "label", "workers", "device", "root")  # nor what begins with `track`
 
@@ -75,13 +80,17 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
     if seeds > 1:
         caption += " Lines are means over seeds, bands reach from the smallest to the largest of them."
     labels = list(runs) if seeds == 1 else [curve.name for curve in curves]
-    find = _finding if measure == "accuracy" else _finding_of_texts
-    findings = [find(curve, name_it=len(runs) > 1) for curve in curves]
+    several, name = len(runs) > 1, MEASURES[measure].removesuffix(" (%)")
+    told = [
+        _finding_of_texts(c, name_it=several) if measure == "perplexity" else _finding(c, measure, name_it=several)
+        for c in curves
+    ]
     return Panel(
         key="training",
+        lens="Learning",
         title=f"Did it learn, and does that hold on {items} it has not seen?",
         figures={"training": draw_curves(curves, labels)},
-        alt={"training": f"Loss and {measure} per epoch of {who}: held-out {items} solid, training {items} dashed"},
+        alt={"training": f"Loss and {name} per epoch of {who}: held-out {items} solid, training {items} dashed"},
         captions={"training": caption},
         reading=(
             "Both curves should level off; a loss that still falls at the right edge says that more epochs would help. "
@@ -89,15 +98,39 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"training": combined(tables)},
         protocol=_protocol(runs, tables),
-        findings=[finding for finding in findings if finding],
+        findings=[finding for finding in told if finding],
         html=epoch_slider(curves),
         order=10,
+        card=_card(curves, measure, items),
+    )
+
+
+def _card(curves: Sequence[Curve], measure: str, items: str) -> Card | None:
+    """The held-out measure after the last epoch; over seeds from the smallest to the largest."""
+    share = measure == "accuracy"
+    columns = {curve.name: curve.over_seeds(f"test_{measure}") for curve in curves}
+    columns = {name: rows for name, rows in columns.items() if len(rows)}
+    if not columns:
+        return None
+    factor = 100.0 if share else 1.0
+    return Card(
+        question="Did it learn?",
+        values={
+            name: Value(factor * rows["mean"].iloc[-1], unit="%" if share else "") for name, rows in columns.items()
+        },
+        says=f"of held-out {items} right at the end" if share else f"perplexity of held-out {items}",
+        name=f"held-out {measure}",
+        larger=share,
+        lines={name: (factor * rows["mean"]).tolist() for name, rows in columns.items()},
+        across="epochs",
+        order=15,
     )
 
 
 def judged_by(tables: Iterable[pd.DataFrame]) -> str:
-    """Perplexity where all trainings have one, else accuracy."""
-    return "perplexity" if all("test_perplexity" in table for table in tables) else "accuracy"
+    """Perplexity or mean IoU where all trainings have it, else accuracy."""
+    tables = list(tables)
+    return next((m for m in MEASURES if all(f"test_{m}" in table for table in tables)), "accuracy")
 
 
 def _items(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
@@ -163,11 +196,12 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
     columns = 2 if max(len(curve.name) for curve in curves) <= 36 else 1  # of the legend, where curves are many
     fig, axes = f.new_figure(height=2.7 + (0.18 * -(-len(curves) // columns) if many else 0), columns=2, share_y=False)
     measure = judged_by([table for curve in curves for table in curve.tables])
-    units = ("cross-entropy (nats)", "accuracy (%)" if measure == "accuracy" else "perplexity")
+    share = measure != "perplexity"
+    units = ("cross-entropy (nats)", MEASURES[measure])
     for ax, quantity, unit in zip(axes, ("loss", measure), units):
         for curve in curves:
             style = styles[curve.name]
-            scale = 100 if quantity == "accuracy" else 1
+            scale = 100 if share and quantity == measure else 1
             for split, dash in (("train", "--"), ("test", style.dash)):
                 points = curve.over_seeds(f"{split}_{quantity}")
                 if not len(points) or (many and split == "train"):
@@ -184,7 +218,7 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
         f.whole_numbers(ax)
         f.label_axes(ax, x="epoch", y=unit)
     axes[0].set_ylim(bottom=0 if not many else None)
-    if measure == "accuracy":
+    if share:
         axes[1].set_ylim(top=min(100.0, axes[1].get_ylim()[1]))
     else:
         f.log_axis(axes[1], steps=(1, 2, 5))
@@ -236,21 +270,23 @@ def _frame(at: Mapping[str, Mapping[Any, Any]]) -> Markup:
     ).format(heads, Markup("").join(lines))
 
 
-def _finding(curve: Curve, *, name_it: bool) -> Finding | None:
-    measured = curve.over_seeds("test_accuracy")
+def _finding(curve: Curve, measure: str, *, name_it: bool) -> Finding | None:
+    measured = curve.over_seeds(f"test_{measure}")
     if not len(measured):
         return None
     best = measured.iloc[int(measured["mean"].to_numpy().argmax())]
     last = measured.iloc[-1]
     who = f"{curve.name}: " if name_it else ""
     text = f"{who}{percent(last['mean'])} of held-out images right after epoch {int(last['epoch'])}"
+    if measure == "mean_iou":
+        text = f"{who}mean IoU {percent(last['mean'])} on held-out images after epoch {int(last['epoch'])}"
     if last["n"] > 1:
         text += f" ({int(last['n'])} seeds, {percent(last['low'])} to {percent(last['high'])})"
     elif best["mean"] > last["mean"]:
         text += f" (best: {percent(best['mean'])} after epoch {int(best['epoch'])})"
-    train = curve.over_seeds("train_accuracy")
+    train = curve.over_seeds(f"train_{measure}")
     if len(train) and train["epoch"].iloc[-1] == last["epoch"]:
-        text += f", {percent(train['mean'].iloc[-1])} of training images"
+        text += f", {percent(train['mean'].iloc[-1])} {'of' if measure == 'accuracy' else 'on'} training images"
     return Finding(text + ".", interest=0.4)
 
 

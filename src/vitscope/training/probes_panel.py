@@ -48,6 +48,7 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
     behind = {name: _stacked(runs, name) for name in found}
     return Panel(
         key="probes",
+        lens="Learning",
         title="What changed while it learned?",
         figures=figures,
         alt={stem: f"{captions[stem].partition('.')[0]}, against the epochs of training" for stem in figures},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from vitscope.analyses.base import Headline
@@ -20,7 +22,7 @@ class Progress:
 
     epoch: int = 0  # complete epochs
     step: int = 0  # complete steps of the next one
-    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # its loss, right answers, answers so far
+    sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])  # its loss, right answers, answers, ... so far
     history: list[dict[str, float]] = field(default_factory=list)  # rows of tables/training.csv
     best: float | None = None  # of the task's measure, on held-out data
     best_epoch: int = 0
@@ -35,6 +37,11 @@ class Progress:
         """What may change on a resume and then shows in the last digits."""
         pieces = f" and batches in {self.accumulate} pieces" if self.accumulate > 1 else ""
         return f"{self.processes} process(es) of {self.threads} thread(s){pieces}"
+
+
+def added(*sums: Sequence[float]) -> list[float]:
+    """The sum of each column; a row that has not begun to count what a task adds up beside is shorter."""
+    return [sum(column) for column in zip_longest(*sums, fillvalue=0.0)]
 
 
 def write_history(run: Run, progress: Progress) -> None:
@@ -91,7 +98,7 @@ def postfix(task: Task, progress: Progress) -> str:
     if progress.history:
         reached = measure.factor * progress.history[-1][f"test_{measure.name}"]
         held_out = f", held-out {reached:.1f}{measure.unit}"
-    return f"epoch {progress.epoch + 1}, loss {progress.sums[0] / progress.sums[2]:.3f}{held_out}"
+    return f"epoch {progress.epoch + 1}, loss {progress.sums[0] / max(progress.sums[2], 1):.3f}{held_out}"
 
 
 def saved(progress: Progress) -> str:

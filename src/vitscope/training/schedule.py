@@ -97,7 +97,7 @@ class Schedule:
             warmup_lr=o.warmup_lr,
             min_lr=o.peak_lr if constant else o.min_lr,
             decay_epochs=o.decay_epochs,  # type: ignore[arg-type]
-            decay_rate=1.0 if o.schedule == "poly" else o.decay_rate,  # of 'poly' it is the power
+            decay_rate=o.poly_power if o.schedule == "poly" else o.decay_rate,  # timm's name for both
             patience_epochs=o.patience_epochs,
             step_on_epochs=not self.each_step,
             updates_per_epoch=self.steps,

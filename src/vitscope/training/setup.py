@@ -16,6 +16,8 @@ from vitscope.registry import outside_modules
 from vitscope.tasks import Task, task_of
 from vitscope.tasks.classification import some
 from vitscope.training.options import TrainOptions
+from vitscope.training.parts import rated
+from vitscope.training.sentences import learns_sentences, load_sentences, open_sentences, start_sentences
 from vitscope.training.start import start_from
 from vitscope.training.texts import held_out, open_texts, reads_text, window_of
 
@@ -38,6 +40,8 @@ class TrainData:
 
 def open_data(options: TrainOptions, processes: int = 1) -> TrainData:
     """Both splits, checked: fit for their task, and large enough for one step."""
+    if learns_sentences(options):
+        return _checked(TrainData(*open_sentences(options)), options, processes)
     if reads_text(options.model):
         return _checked(TrainData(*open_texts(options)), options, processes)
     test = _load(options, "test", masks=False, strict=options.strict)  # nothing here reads masks: it costs time
@@ -76,6 +80,10 @@ def probe_data(options: TrainOptions, split: str, model: Model | None = None) ->
     Of texts: the first windows.
     """
     images = None if options.probe_images == "all" else options.probe_images
+    if learns_sentences(options):
+        known = model.classes if model is not None else None
+        chosen = load_sentences(options, split, images)
+        return chosen.ordered_as(known) if known else chosen
     if model is not None and model.row.text:
         return held_out(options, split, model.preprocess, window_of(options), images)
     return _load(options, split, images=images, mask_decoding=options.mask_decoding)
@@ -84,6 +92,8 @@ def probe_data(options: TrainOptions, split: str, model: Model | None = None) ->
 def _load(options: TrainOptions, split: str, **choice: Any) -> Data:
     name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
     data = options.data if options.inat_category == "name" else f"{options.data}-{options.inat_category}"
+    if options.labels is not None:
+        choice["labels"] = options.labels
     return load_data(data, name, root=options.root, share=share, seed=options.seed, **choice)
 
 
@@ -93,11 +103,15 @@ def build_model(options: TrainOptions, data: Data) -> Model:
     A new model learns from whole pictures, centred at grey: the crop and the mean/std that timm keeps for a name belong
     to weights that are not used here. Given weights keep theirs.
     """
+    if options.refine:
+        from vitscope.training.refinement import open_frozen
+
+        return open_frozen(options, data)
     task = task_of(data)
     settings = {**task.model_options(data), **options.model_options}
     if options.in_chans is not None:
         settings["in_chans"] = options.in_chans
-    if task.one_class and settings["num_classes"] != data.num_classes:
+    if data.num_classes and settings["num_classes"] != data.num_classes:
         raise VitscopeError(
             f"num_classes={settings['num_classes']} was asked for, but {data.name} has {data.num_classes} classes "
             f"({some(data.classes)}). Leave num_classes out: it follows the data."
@@ -109,7 +123,10 @@ def build_model(options: TrainOptions, data: Data) -> Model:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that tags disagree on mean/std, of which none is used
-        if options.weights is None:
+        if learns_sentences(options):
+            model = start_sentences(options, settings, data.classes)
+            settings = model.source["options"]
+        elif options.weights is None:
             attention = options.attention or None
             model = open_model(options.model, "random", seed=options.seed, attention=attention, **settings)
             if options.init == "torch":
@@ -118,7 +135,7 @@ def build_model(options: TrainOptions, data: Data) -> Model:
             model = start_from(options, settings, data.classes)
     recipe = model.preprocess
     if model.row.text:
-        recipe = data.preprocess  # type: ignore[attr-defined]  # streams and windows have one
+        recipe = getattr(data, "preprocess", recipe)  # streams and windows have one
         module: Any = model.module
         recipe.check_vocabulary(module.get_input_embeddings().num_embeddings, options.model)
     elif options.weights is None and options.preprocess != "model" and recipe != UNTOUCHED:
@@ -127,6 +144,8 @@ def build_model(options: TrainOptions, data: Data) -> Model:
         if options.preprocess != "whole":
             recipe = preprocess_in_words(recipe, options.preprocess)
         recipe = replace(recipe, source="trained with vitscope")
+    if not model.row.text and recipe != UNTOUCHED:
+        recipe = task.preprocess(recipe)
     source = {**model.source, "options": settings}
     notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
     return Model(model.module, options.label or options.model, recipe, source, notes, list(data.classes))
@@ -166,12 +185,28 @@ def what_is_lost(model: Model, data: Any) -> str | None:
     )
 
 
+def what_pieces_change(module: nn.Module, pieces: int) -> str | None:
+    """Batch norms, said aloud: they take means over a piece of a batch, so that pieces do not add up to the whole."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    if pieces < 2 or not any(isinstance(part, _BatchNorm) for part in module.modules()):
+        return None
+    return (
+        f"Batch norms see 1/{pieces} of a batch at a time (accumulate times processes): this is not what the "
+        "undivided batch would give. It is how such models are trained on several devices."
+    )
+
+
 def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
     """model.json: what `open_model(run folder)` needs to build the model again."""
+    if options.refine:
+        from vitscope.training.refinement import describe_frozen
+
+        return describe_frozen(model)
     return {
         "name": options.model,
         "kwargs": model.source["options"],
-        "attention": options.attention or None,
+        "attention": model.source.get("conversions", options.attention) or None,
         **({"modules": modules} if (modules := outside_modules([options.attention, options.model])) else {}),
         "preprocess": model.preprocess.to_dict(),
         "classes": model.classes,
@@ -203,7 +238,8 @@ def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
     try:
         if options.optimizer == "asgd":
             return _asgd(module, **settings)
-        return create_optimizer_v2(module, opt=options.optimizer, **settings)
+        learns: Any = rated(module, options.lr_scale, options.weight_decay) if options.lr_scale else module
+        return create_optimizer_v2(learns, opt=options.optimizer, **settings)
     except (ImportError, AssertionError, RuntimeError, TypeError, ValueError) as error:  # needs a GPU, or a package
         raise VitscopeError(f"The optimizer {options.optimizer!r} cannot be used here: {error}") from error
 

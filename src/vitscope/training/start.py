@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,21 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitscope.architectures.families import family_of
 from vitscope.attention import convert_from_description, describe_attention
 from vitscope.errors import WeightsError
 from vitscope.models import Model, Preprocess, open_model
 from vitscope.models.creation import check_at_hand
+from vitscope.models.fitting import fit, fits, in_order
+from vitscope.models.learnt_lens import without_lenses
 from vitscope.models.naming import is_trained
 from vitscope.models.published import check_arguments
-from vitscope.models.weights import check_finite, check_types, count_classes, load_into, read_weights, sha256
+from vitscope.models.weights import check_finite, check_types, load_into, read_weights, sha256
 
 if TYPE_CHECKING:
     from vitscope.training.options import TrainOptions
-
-_HEADS = ("head.", "head_dist.")
 
 
 def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequence[str] = ()) -> Model:
@@ -36,12 +34,12 @@ def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequ
     their projections; weights that were trained with that attention are put in afterwards.
     """
     start = _read(options)
-    state, moved = _in_order(start.state, start.classes, list(classes))
+    state, moved = _in_order(without_lenses(start.state), start.classes, list(classes))
     build = partial(open_model, options.model, "random", seed=options.seed, **settings)
     model = build()
     check_types(model.module.state_dict(), state, str(options.weights))  # before anything is resampled
     fitted, changes = fit(state, model.module)
-    if not options.attention or _fits(fitted, model.module):
+    if not options.attention or fits(fitted, model.module):
         load_into(model.module, fitted, str(options.weights))
         if options.attention:
             with torch.random.fork_rng(devices=[]):
@@ -117,55 +115,4 @@ def _in_order(
     if learned is None or learned == classes or sorted(learned) != sorted(classes) or len(set(classes)) < len(classes):
         return state, []
     rows = [learned.index(name) for name in classes]
-    moved = {key: value[rows] if key.startswith(_HEADS) else value for key, value in state.items()}
-    return moved, ["rows of the head put into the order of the data's classes"]
-
-
-def fit(state: Mapping[str, Tensor], module: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """A state dict that fits `module`, and what was changed for that: positions, input channels, head."""
-    own, fitted, changes = module.state_dict(), dict(state), []
-    if _differs(fitted, own, "pos_embed"):
-        fitted["pos_embed"] = _resized_positions(fitted["pos_embed"], module)
-        changes.append(f"position embedding resized to {'x'.join(map(str, module.patch_embed.grid_size))} patches")
-    if _differs(fitted, own, key := "patch_embed.proj.weight") and fitted[key].shape[2:] == own[key].shape[2:]:
-        before, after = fitted[key].shape[1], own[key].shape[1]
-        fitted[key] = _other_channels(fitted[key], after)
-        changes.append(f"{before} input channels made {after}")
-    heads = [] if family_of(module).text else [key for key in own if key.startswith(_HEADS)]  # words are no classes
-    if any(key not in fitted or fitted[key].shape != own[key].shape for key in heads):
-        classes = count_classes(fitted) or 0
-        fitted = {k: v for k, v in fitted.items() if not k.startswith(_HEADS)} | {key: own[key] for key in heads}
-        changes.append(f"new head: the weights have {classes} classes, the data {own['head.weight'].shape[0]}")
-    return fitted, changes
-
-
-def _other_channels(weight: Tensor, channels: int) -> Tensor:
-    """(out, in, h, w) for another number of input channels, so that grey pictures give what they gave."""
-    from timm.models import adapt_input_conv
-
-    if weight.shape[1] == 1:  # which timm does not do
-        return weight.repeat(1, channels, 1, 1) / channels
-    return adapt_input_conv(channels, weight)
-
-
-def _fits(state: Mapping[str, Tensor], module: nn.Module) -> bool:
-    own = module.state_dict()
-    return own.keys() == state.keys() and not any(_differs(state, own, key) for key in own)
-
-
-def _differs(state: Mapping[str, Tensor], own: Mapping[str, Tensor], key: str) -> bool:
-    return key in state and key in own and state[key].shape != own[key].shape
-
-
-def _resized_positions(positions: Tensor, module: Any) -> Tensor:
-    """timm's bicubic resampling of (1, N, C); prefix tokens keep theirs."""
-    from timm.layers import resample_abs_pos_embed
-
-    prefix = 0 if getattr(module, "no_embed_class", False) else module.num_prefix_tokens
-    patches = positions.shape[1] - prefix
-    if positions.ndim != 3 or math.isqrt(max(patches, 0)) ** 2 != patches:
-        raise WeightsError(
-            f"The position embedding {tuple(positions.shape)} is not that of {prefix} prefix token(s) and a square of "
-            "patches: it cannot be resized."
-        )
-    return resample_abs_pos_embed(positions, list(module.patch_embed.grid_size), num_prefix_tokens=prefix)
+    return in_order(state, rows), ["rows of the head put into the order of the data's classes"]

@@ -28,12 +28,16 @@ class Watch:
         # one process on a CPU has nothing to wait for and nobody to ask: it looks at every step
         self.longest = 1 if device.type == "cpu" and processes.world == 1 else STEPS
         self.gap = 1  # steps until the next look
-        self._steps: list[tuple[Tensor, int | Tensor]] = []  # since the last look: (2,) on the device, answers
+        self._steps: list[tuple[Tensor, int | Tensor]] = []  # since the last look: (2 + k,) on the device, answers
+        self.wide = torch.float32 if device.type == "mps" else torch.float64  # counts of pixels need the room
         self._looked = time.monotonic()
 
     def note(self, pieces: Sequence[tuple[Tensor, Tensor]], counted: int | Tensor) -> None:
-        """Loss and right answers of each piece of a step, summed, and how many were compared; nothing is read."""
-        rows = [torch.stack([loss, right.to(loss.dtype)]) for loss, right in pieces]
+        """Loss and right answers of each piece of a step, summed, and how many were compared; nothing is read.
+
+        Right answers: a number, or (1 + k,) with what else the task adds up.
+        """
+        rows = [torch.cat([part.reshape(-1).to(self.wide) for part in piece]) for piece in pieces]
         self._steps.append((torch.stack(rows).sum(0), counted))
 
     def due(self, stop: bool) -> bool:
@@ -41,12 +45,12 @@ class Watch:
         return len(self._steps) >= self.gap or (stop and self.processes.world == 1)
 
     def look(self, stop: bool) -> tuple[list[list[float]], bool]:
-        """(loss, right, all answers) of each step since the last look, over all processes; was anyone asked to stop?
+        """(loss, right, all answers, *more) of each step since the last look, over all processes; is anyone to stop?
 
         All processes call it together. The sums of a step are taken in the order of the processes, in float64.
         """
-        values = torch.stack([row for row, _ in self._steps]).tolist()  # (steps, 2): here the host waits
-        mine = [(*value, int(counted)) for value, (_, counted) in zip(values, self._steps)]
+        values = torch.stack([row for row, _ in self._steps]).tolist()  # (steps, 2 + k): here the host waits
+        mine = [(*value[:2], int(counted), *value[2:]) for value, (_, counted) in zip(values, self._steps)]
         everyone = gather(self.processes, (mine, stop, time.monotonic() - self._looked))
         steps = [[sum(column) for column in zip(*rows)] for rows in zip(*(rows for rows, _, _ in everyone))]
         slowest = max(seconds for _, _, seconds in everyone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from vitscope.data.selection import pick_every, pick_first, pick_images, pick_sh
 from vitscope.data.splits import ALL, seeded_split
 from vitscope.data.text.dataset import TextData
 from vitscope.data.text.options import TextOptions
-from vitscope.data.text.source import LINES, TextSource
+from vitscope.data.text.source import DOCUMENTS, LINES, TextSource
 from vitscope.data.text.texts import Names
 from vitscope.errors import DataError
 
@@ -25,6 +26,7 @@ def load_texts(
     unit: str | None = None,
     min_chars: int = 1,
     column: str | None = None,
+    label_column: str | None = None,
     every: int = 1,
     share: float = 1.0,
     texts: int | None = None,
@@ -43,6 +45,7 @@ def load_texts(
     `column` of texts; or `package.module:function`, which returns strings or pairs of a name and a string.
     `unit`: 'lines', 'documents' (articles of WikiText, files, rows, topics) or 'windows' of `context` tokens over each
     document, or over all of them `joined`. None: lines of WikiText and of single .txt files, else documents.
+    `label_column`: that of their classes, or 'folders' for a folder per class: these are then texts of one class each.
     `min_chars`: texts with at least so many characters, not counting white space at the ends of lines.
     `min_chars`, `every` (texts 0, every, 2 every, ...), `share`, `texts` (so many, chosen by `seed`), `first` (the
     first so many) are applied in this order; for windows they choose documents, and `windows` the first windows.
@@ -51,8 +54,8 @@ def load_texts(
     begins with the token that begins a text.
     `strict`: what is otherwise left out, cut or doubtful raises DataError.
     """
-    options = TextOptions(unit, min_chars, column, context, stride, joined, bos, windows)
-    found = find_source(name_or_path, split, root, texts=True, column=column)
+    options = TextOptions(unit, min_chars, column, label_column, context, stride, joined, bos, windows)
+    found = find_source(name_or_path, split, root, texts=True, column=column, label=label_column)
     choice: dict[str, Any] = {"every": every, "share": share, "texts": texts, "first": first, "seed": seed}
     return choose_texts(found, options, strict=strict, source=str(name_or_path), root=root, **choice)
 
@@ -91,9 +94,9 @@ def choose_texts(
     if every != 1:
         order = order[pick_every(order.tolist(), every)]
     if share != 1:
-        order = order[pick_share(*_named(all_texts, order), share, seed)]
+        order = order[pick_share(*_named(all_texts, order, given), share, seed)]
     if texts is not None:
-        places, remark = pick_images(*_named(all_texts, order), texts, seed, what="texts")
+        places, remark = pick_images(*_named(all_texts, order, given), texts, seed, what="texts")
         order = order[places]
         shortages += [remark] if remark else []
     if first is not None:
@@ -106,7 +109,12 @@ def choose_texts(
     selection = {"source": source, "root": None if root is None else str(root), "texts": texts, "share": share}
     selection |= {"seed": seed, **({"every": every} if every != 1 else {}), **({"first": first} if first else {})}
     warnings = [*given.warnings, *given.notes, *shortages]
-    return TextData(
+    if given.labels is not None and unit != DOCUMENTS:
+        raise DataError(f"The texts of {found.name} have classes, each as a whole: leave out unit={unit!r} (--unit).")
+    kind = TextData
+    if given.labels is not None:
+        from vitscope.data.text.labelled import LabelledTexts as kind  # torch
+    return kind(
         given,
         order,
         name=found.name,
@@ -123,9 +131,18 @@ def _split(found: Found, source: TextSource) -> tuple[str, np.ndarray | None]:
     if found.holds != ALL or found.wanted in (None, ALL):
         return found.holds, None
     names = list(Names(source.documents, range(len(source.documents))))
-    split, documents = seeded_split(str(found.wanted), names, [-1] * len(names), what="document")
+    split, documents = seeded_split(str(found.wanted), names, _numbers(source, names), what="document")
     return split, np.array(documents)
 
 
-def _named(texts: Any, order: np.ndarray) -> tuple[Names, list[int]]:
-    return Names(texts, order), [-1] * len(order)
+def _named(texts: Any, order: np.ndarray, source: TextSource) -> tuple[Names, list[int]]:
+    labels = _numbers(source, source.documents)
+    return Names(texts, order), [labels[i] for i in texts.document[order]]
+
+
+def _numbers(source: TextSource, documents: Sized) -> list[int]:
+    """A number for the class of each document, so that all classes are in a choice; -1 where there are none."""
+    if source.labels is None:
+        return [-1] * len(documents)
+    classes = {name: i for i, name in enumerate(sorted(set(source.labels)))}
+    return [classes[name] for name in source.labels]

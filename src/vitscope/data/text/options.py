@@ -16,7 +16,8 @@ class TextOptions:
 
     unit: str | None = None  # 'lines', 'documents' or 'windows'; None: lines of plain files, else documents
     min_chars: int = 1  # shorter texts are left out; white space at the ends of lines does not count
-    column: str | None = None  # of .jsonl, .csv and .tsv; None: 'text'
+    column: str | None = None  # of .jsonl, .csv and .tsv; None: 'text', or 'sentence' where there is no such column
+    label_column: str | None = None  # the column of their classes, or 'folders'; None: no classes are wanted
     context: int | None = None  # tokens of a text or window that are used; None: as many as the model takes
     stride: int | None = None  # tokens between the beginnings of windows; None: windows do not overlap
     joined: bool = False  # windows over the whole text instead of each document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ class TextSource:
     unit: str = DOCUMENTS  # what is meant where nobody says: lines where they carry the text
     joiner: str = "\n"  # what stands between documents that are joined; '' where they are pieces of one file
     root: Path | None = None
+    labels: Sequence[str] | None = None  # the class of each document, by name; None: they have none
     holds: str | None = None  # the split this really is, if not the one asked for; 'all': nothing is split yet
     warnings: tuple[str, ...] = field(default=())  # what was left out or is doubtful: an error with `strict`
     notes: tuple[str, ...] = field(default=())  # remarks on data that are as they should be: never an error

@@ -1,0 +1,116 @@
+"""Batches of pictures with label maps: whole ones to judge by, pieces to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from vitscope.data.batch import Batch, Item, Skipped
+from vitscope.data.batching import check_pictures, iterate, plan_batches, plan_epoch
+from vitscope.data.dealing import Turn, batch_size_of
+from vitscope.data.images import BadFileError
+from vitscope.data.randomness import preserved_globals, sample_generator
+from vitscope.data.segmentation.joint import Joint
+from vitscope.data.transforms import build_transform
+from vitscope.errors import DataError
+
+if TYPE_CHECKING:
+    from vitscope.data.segmentation.dataset import SegmentationData
+    from vitscope.models.preprocessing import Preprocess
+
+Prepare = Callable[[Item], tuple[Tensor, Tensor]]  # a picture and its map -> (C, H, W), (H, W) int64
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A picture with its short side as the recipe has it; its map as it is."""
+
+    preprocess: Preprocess
+
+    def __call__(self, item: Item) -> tuple[Tensor, Tensor]:
+        x, _ = build_transform(self.preprocess)(item.image)
+        return x, torch.from_numpy(np.ascontiguousarray(item.target))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a picture and of its map, as large as the input, drawn from (seed, epoch, number of the picture)."""
+
+    joint: Joint
+    seed: int
+    epoch: int
+
+    def __call__(self, item: Item) -> tuple[Tensor, Tensor]:
+        return self.joint(item.image, item.target, sample_generator(self.seed, self.epoch, item.index))
+
+
+def whole_batches(
+    data: SegmentationData,
+    preprocess: Preprocess,
+    batch_size: int,
+    prepare: Prepare | None = None,
+    **turn: Unpack[Turn],
+) -> Iterator[Batch]:
+    """`SegmentationData.batches`: see there. `prepare`, in the workers, replaces the model's recipe."""
+    check_pictures(data, preprocess)
+    plans = plan_batches(len(data), batch_size_of(data, batch_size), shards=data.shards, **turn)
+    return iterate(_Reader(data, plans, prepare or Whole(preprocess.whole())), data.strict, **turn)
+
+
+def piece_batches(
+    data: SegmentationData,
+    preprocess: Preprocess,
+    batch_size: int,
+    *,
+    seed: int,
+    epoch: int,
+    rank: int = 0,
+    world: int = 1,
+    augment: Joint | None = None,
+    start: int = 0,
+    **how: Any,
+) -> Iterator[Batch]:
+    """`SegmentationData.learn`: see there. Without `augment`, the middle of each picture."""
+    check_pictures(data, preprocess)
+    plans = plan_epoch(len(data), batch_size, seed=seed, epoch=epoch, rank=rank, world=world, start=start)
+    piece = Piece(augment or Joint(preprocess), seed, epoch)
+    return iterate(_Reader(data, plans, piece), data.strict, empty_allowed=False, **how)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader(Dataset[Batch]):
+    """A dataset whose entries are whole batches."""
+
+    data: SegmentationData
+    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its pictures)
+    prepare: Prepare
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __getitem__(self, i: int) -> Batch:
+        number, indices = self.plans[i]
+        found: list[tuple[Item, Tensor, Tensor]] = []
+        skipped: list[Skipped] = []
+        with preserved_globals():  # a user's own pictures may draw from them
+            for index in indices:
+                try:
+                    item = self.data.read(index)
+                    found.append((item, *self.prepare(item)))
+                except DataError as error:
+                    reason = error.reason if isinstance(error, BadFileError) else str(error)
+                    skipped.append(Skipped(index, self.data.paths[index], reason))
+        return Batch(
+            inputs=torch.stack([x for _, x, _ in found]) if found else torch.empty(0, 3, 1, 1),
+            targets=torch.stack([y for _, _, y in found]) if found else torch.empty(0, 1, 1, dtype=torch.int64),
+            indices=torch.tensor([item.index for item, _, _ in found], dtype=torch.int64),
+            names=[item.path for item, _, _ in found],
+            number=number,
+            skipped=skipped,
+        )
