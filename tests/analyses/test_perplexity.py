@@ -6,12 +6,15 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import vitscope
 from vitscope.analyses.perplexity import ratio_interval
+from vitscope.data.text.vocabulary import build_vocabulary
 from vitscope.errors import VitscopeError
+from vitscope.models.own_tokenizer import preprocess_of
 from vitscope.tasks.language import Language, token_losses
 
 SHARED = Path(os.environ.get("VITSCOPE_SHARED", Path(__file__).parents[3] / "shared"))
@@ -68,6 +71,24 @@ def test_windows_of_any_stride_equal_a_loop_over_targets(model, folder, tmp_path
     documents = run.table("perplexity_documents")
     expected = [math.exp(sum(losses[n]) / len(losses[n])) for n in names]
     assert sorted(documents["perplexity"]) == pytest.approx(sorted(expected), rel=1e-5)
+
+
+def test_stride_1_over_2000_tokens_is_one_forward_pass_per_target(tmp_path):
+    draw = np.random.default_rng(0)
+    text = "".join(draw.choice(list("abcdefgh \n"), 2000))
+    (tmp_path / "text.txt").write_text(text)
+    model = vitscope.open_model("lm-small", "random", num_classes=11, context=8, depth=1, embed_dim=16, num_heads=2)
+    model.preprocess = preprocess_of(build_vocabulary("characters", [text]), 8, "characters")
+    with torch.no_grad():
+        for weight in model.module.parameters():
+            weight.normal_(std=0.3)  # far from guessing evenly
+    how = {"unit": "windows", "context": 8, "stride": 1, "progress": False, "report": False}
+    row = vitscope.evaluate(model, tmp_path / "text.txt", tmp_path / "run", **how).table("perplexity").iloc[0]
+    tokens = model.preprocess.encode(text, special=False)
+    model.module.double()
+    expected = one_by_one(model, tokens, 8, 1)
+    assert (len(tokens), row["targets"], row["stride"]) == (2000, 1999, 1)
+    assert row["value"] == pytest.approx(math.exp(sum(expected) / 1999), rel=1e-6)
 
 
 @real

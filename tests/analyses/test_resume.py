@@ -23,9 +23,11 @@ SMALL = {"img_size": 28, "patch_size": 7, "in_chans": 1, "embed_dim": 16, "depth
 # what an analysis cannot do without, and what makes it keep as many sums as it can
 OPTIONS: dict[str, dict[str, Any]] = {
     "attack": {"attacks": ["fgsm"], "eps": "8/255", "lens": True},
+    "causes.patching": {"pairs": ["class"], "kinds": ["mlp"], "gradient": False},
     "class_space.identifiability": {"control": "random"},
     "kpca.norms": {"control": "random"},
     "perturbation": {"control": "random", "kinds": ["self_only", "without_context"]},
+    "point_means": {"points": ["blocks.*.hook_mlp_out"]},
     "probes": {"train": "mnist5k", "train_split": "train", "train_per_class": 2, "tokens": "class,mean"},
     "probes.moments": {"classes": list(range(10)), "tokens": "class"},
     "relevance": {"methods": ["rollout"], "steps": 2, "draws": 1},

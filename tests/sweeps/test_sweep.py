@@ -9,7 +9,9 @@ from vitscope.report import build_report
 from vitscope.runs import Run
 from vitscope.sweeps import sweep
 from vitscope.sweeps.job import Job
+from vitscope.sweeps.panel import sweep_panel
 from vitscope.sweeps.sweeping import failed_runs
+from vitscope.training import TrainOptions
 
 
 def test_runs_are_normal_runs_and_their_averages_are_in_the_tables(finished_sweep):
@@ -59,6 +61,28 @@ def test_without_a_probe_there_are_accuracy_and_loss_and_nothing_else(tiny, here
     assert run.table("sweep_summary")["metric"].tolist() == metrics
     assert (run.table("sweep_summary")["runs"] == 1).all()
     assert not list((run.path / "runs").rglob("probe_*"))
+
+
+def test_texts_are_averaged_and_told_by_perplexity(here, tmp_path):
+    pytest.importorskip("transformers")
+    (texts := tmp_path / "texts").mkdir()
+    for split in ("train", "test"):
+        (texts / f"{split}.txt").write_text("one two three four\n" * 40)
+    how = {"data": str(texts), "model": "lm-small", "model_options": {"depth": 1, "embed_dim": 16, "num_heads": 2}}
+    text = {"vocabulary": "words", "context": 8, "epochs": 1, "batch_size": 4, "progress": False}
+    run = sweep(TrainOptions(str(tmp_path / "sweep"), **how, **text), {"lr": [1e-4, 1e-2]}, seeds=3, cluster="local")
+    table = run.table("sweep_runs")
+    summary = run.table("sweep_summary").set_index(["setting", "metric"])
+    for setting in ("lr=0.0001", "lr=0.01"):
+        logs = np.log(table[table["setting"] == setting]["test_perplexity"])
+        row = summary.loc[(setting, "test_perplexity")]
+        low, high = np.exp(stats.t.interval(0.95, 2, loc=logs.mean(), scale=stats.sem(logs)))
+        assert (row["mean"], row["low"], row["high"]) == pytest.approx((np.exp(logs.mean()), low, high))
+    training = run.table("sweep_training").set_index(["setting", "figure"])
+    assert training.loc[("lr=0.01", "test_perplexity"), "mean"] == pytest.approx(row["mean"])
+    panel = sweep_panel({"sweep": run})
+    assert panel.findings[0].text.startswith("best is lr=0.01: held-out perplexity ")
+    assert "last is lr=0.0001 with" in panel.findings[0].text
 
 
 def test_a_failed_run_is_told_with_its_log_and_tried_again(tiny, here, monkeypatch):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vitscope.analyses.conventions import BINS
+from vitscope.report.card import Card, Value
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 
@@ -42,6 +43,7 @@ def accuracy_panel(runs: Mapping[str, Run]) -> Panel | None:
         )
     return Panel(
         key="accuracy",
+        lens="Accuracy",
         title="How often is the model right, and does it know when it is?",
         figures=figures,
         alt=alt,
@@ -54,6 +56,21 @@ def accuracy_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, "accuracy", f"all classes, top-5 of the head, ECE over {BINS} equal-width bins"),
         findings=[f for label in overall for f in _findings(label, overall[label], bins[label], len(runs) > 1)],
         order=20,
+        card=_card(overall),
+    )
+
+
+def _card(overall: Mapping[str, pd.DataFrame]) -> Card:
+    from vitscope.report.numbers import short
+
+    top1 = {label: table[table["metric"] == "top1"].iloc[0] for label, table in overall.items()}
+    counts = sorted({int(row["n"]) for row in top1.values()})
+    return Card(
+        question="Is it right?",
+        values={label: Value(row["value"], row["low"], row["high"]) for label, row in top1.items()},
+        says=f"of {' or '.join(map(short, counts))} images recognised",
+        name="images recognised",
+        order=10,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vitscope.report.card import Card, Value
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.statistics.intervals import Z95
@@ -30,6 +31,7 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
     n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
     return Panel(
         key="attention",
+        lens="Attention",
         title="Where do the heads look?",
         figures={"attention": draw_heads(tables, list(runs)), "attention_mass": draw_mass(tables)},
         alt={
@@ -52,6 +54,34 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, "attention", DISTANCE[texts]),
         findings=[finding for label, table in tables.items() for finding in _findings(label, table, len(runs) > 1)],
         order=30,
+        card=_card(tables),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    from vitscope.report.numbers import short
+
+    distances = {label: rows for label, table in tables.items() if len(rows := select(table, "distance"))}
+    units = {_unit(rows) for rows in distances.values()}
+    if len(units) != 1:
+        return None
+    curves = {label: _over_heads(rows) for label, rows in distances.items()}
+    uniform = _distinct([float(rows["uniform"].iloc[0]) for rows in distances.values()])
+    even = f"; evenly spread would be {short(uniform[0])}" if len(uniform) == 1 else ""
+    unit = units.pop()
+    return Card(
+        question="How far do heads look?",
+        values={
+            label: Value(m := float(mean.iloc[-1]), m - float(half.iloc[-1]), m + float(half.iloc[-1]), unit)
+            for label, (mean, half) in curves.items()
+        },
+        says=f"away in the last block{even}",
+        name="how far heads look in the last block",
+        larger=None,
+        lines={label: mean.tolist() for label, (mean, _) in curves.items()},
+        across="blocks",
+        chance=uniform[0] if len(uniform) == 1 else None,
+        order=40,
     )
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from vitscope.errors import VitscopeError
+from vitscope.models.class_vectors import Embedding, take_over
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +59,8 @@ def random_twin(model: Model, seed: int = 0) -> Model:
         if module is None:
             module = copy.deepcopy(model.module)
             _draw(module)
+        if "class_vectors" in model.source:
+            take_over(module, model.module)
         for head in (getattr(module, "head", None), getattr(module, "head_dist", None)):
             if isinstance(head, nn.Linear) and head.weight.detach().std() < 1e-4:
                 nn.init.trunc_normal_(head.weight, std=0.02)
@@ -79,6 +82,8 @@ def _rebuilt(model: Model) -> nn.Module | None:
     if "options" not in model.source:
         return None
     options = {**model.source["options"], "num_classes": model.num_classes}
+    if isinstance(tower := getattr(model.module, "fc_norm", None), Embedding):
+        options["num_classes"] = getattr(tower.projection, "out_features", 0)
     module = create(str(model.source["name"]), **options)
     return convert_from_description(module, model.source.get("attention"))
 

@@ -22,7 +22,7 @@ from vitscope.analyses.options import EngineOptions
 from vitscope.analyses.request import AnalyzeOptions, call
 from vitscope.analyses.selection import Wanted, choose_analyses, start_analyses
 from vitscope.analyses.share import Share, check_world
-from vitscope.data.dealing import dealt_images
+from vitscope.data.dealing import batch_size_of, dealt_images
 from vitscope.data.own import check_whole
 from vitscope.errors import VitscopeError
 from vitscope.processes import Processes
@@ -123,10 +123,11 @@ def analyze_one(
 
     task = task_of(data)
     data, order = task.match(model, data)
+    together = batch_size_of(data, options.batch_size)
     setting = Setting(
         classes=tuple(map(str, data.classes)),
         gallery=choose_gallery(data.labels, options.gallery),
-        images=dealt_images(len(data), options.batch_size, processes.rank, processes.world, data.shards),
+        images=dealt_images(len(data), together, processes.rank, processes.world, data.shards),
         folder=out,
         rank=processes.rank,
         world=processes.world,
@@ -173,7 +174,7 @@ def analyze_one(
                     run.log_warning(f"{analysis.name.partition('.')[0]}: {text}")
         share.restore()
         with _progress_bar(share, options, processes) as bar:
-            share.finish(data, options.batch_size, options.workers, bar)
+            share.finish(data, together, options.workers, bar)
         for remark in data.warnings[told:]:  # what came up while batches were made
             run.log_warning(remark)
         processes.barrier()

@@ -138,7 +138,7 @@ def text_rows(
     frames = []
     for i in shown:
         n = min(LONGEST_TEXT, ids.shape[1] if batch.valid is None else int(batch.valid[i].sum()))
-        targets = batch.targets[i, :n].tolist()
+        targets = batch.targets[i, :n].tolist() if batch.targets.ndim > 1 else [-1] * n  # of one class as a whole
         named = dict(zip(kept := sorted({t for t in targets if t >= 0}), words(kept) if kept else []))
         frames.append(
             pd.DataFrame(

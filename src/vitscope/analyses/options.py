@@ -40,7 +40,19 @@ class ModelOptions:
     model_options: Mapping[str, Any] = field(default_factory=dict)  # for timm.create_model, e.g. img_size=384
     attention: str | None = None  # convert to another attention first, e.g. 'rpc:layers=0,iterations=4'
     preprocess: str | None = None  # not the model's own: a study's (reproduction), or words such as squash,mean=0.5
+    class_vectors: str | None = None  # of an image tower (CLIP, SigLIP): .npy, a row per class; then it has classes
+    class_names: str | None = None  # of the class vectors: a text file, one name per line
+    logit_scale: float = 100.0  # times the cosine of image and class vector; CLIP's. It decides probabilities alone
+    logit_bias: float = 0.0  # added to it, as SigLIP does
     device: str = "cpu"  # cpu, cuda (under torchrun: one GPU per process), cuda:1, mps
+
+    def opening(self) -> dict[str, Any]:
+        """What `open_model` is told besides name, weights and device."""
+        found = {"use_ema": self.use_ema, "attention": self.attention, **self.model_options}
+        if self.class_vectors is not None:
+            named = ("class_vectors", "class_names", "logit_scale", "logit_bias")
+            found |= {name: getattr(self, name) for name in named}
+        return found
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ class ImageOptions:
     data: str = ""  # a data set's name, a folder, or package.module:function
     split: str | None = None  # train, val, test or a folder's name; none: the held-out part
     root: str | None = None  # the folder where a named data set lies
+    labels: str | None = None  # the folder of label maps for the images of a folder: segmentation
     images: int | None = None  # this many, seeded and spread over the classes; none: all
     per_class: int | None = None  # this many of each class
     list: str | None = None  # a CSV file that names the images
@@ -63,7 +76,8 @@ class ImageOptions:
     mask_rule: str = "centre"  # the pixel of a mask that speaks for a patch: centre, or corner as in a published study
     unit: Annotated[str | None, Typed("lines|documents|windows")] = None  # of texts; none: lines, or documents
     min_chars: int = 1  # shorter texts are left out
-    column: str | None = None  # of .jsonl, .csv and .tsv files; none: text
+    column: str | None = None  # of .jsonl, .csv and .tsv files; none: text, or sentence
+    label_column: str | None = None  # of texts' classes in such a file, or 'folders'; none: no classes are wanted
     context: int | None = None  # tokens of a text or window that are used; none: as many as the model takes
     stride: int | None = None  # tokens between the beginnings of windows; none: they do not overlap
     joined: bool = False  # windows over the whole text instead of each document

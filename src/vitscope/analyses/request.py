@@ -18,19 +18,22 @@ if TYPE_CHECKING:
     from vitscope.runs.run import Run
 
 R = TypeVar("R", bound="Request")
-OF_TEXTS = ("unit", "min_chars", "column", "context", "stride", "joined", "bos", "windows")  # not said of pictures
+# not said of pictures
+OF_TEXTS = ("unit", "min_chars", "column", "label_column", "context", "stride", "joined", "bos", "windows")
 
 # the configuration of a run, as the engine saves it
 IMAGES = {
     "name?": str, "split": (str, None), "source": str, "root": (str, None), "images?": (int, None), "seed?": int,
     "per_class?": (int, None), "list_file?": (str, None), "every?": int, "share": float, "masks": bool, "n?": int,
     "num_classes?": int, "fingerprint?": str, "mask_decoding?": str, "mask_rule?": str, "own?": {},
-    "first?": int, "documents?": int, "unit?": str, "min_chars?": int, "column?": str, "context?": int, "stride?": int,
-    "joined?": bool, "bos?": bool, "windows?": int, "texts?": (int, None), "subset?": int,
+    "first?": int, "documents?": int, "unit?": str, "min_chars?": int, "column?": str, "label_column?": str,
+    "context?": int, "stride?": int, "joined?": bool, "bos?": bool, "windows?": int, "texts?": (int, None),
+    "subset?": int, "labels?": str,
 }  # fmt: skip
 MODEL = {
     "name": str, "options?": {}, "weights?": str, "sha256?": str, "entry?": str, "path?": str,
     "run?": str, "run_path?": str, "folder?": str, "attention?": ([{"name": str}], str, None),
+    "class_vectors?": {"file": str, "path?": str, "sha256?": str, "names?": str, "scale": float, "bias": float},
 }  # fmt: skip
 PREPROCESS = dict.fromkeys(
     (
@@ -88,7 +91,7 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.masks import check_rule
         from vitscope.data.registry import check_place
-        from vitscope.models.naming import check_model_name, check_weights_file
+        from vitscope.models.naming import check_class_files, check_model_name, check_weights_file
         from vitscope.models.preprocess_words import check_words
 
         check_attentions(self.attention)
@@ -100,11 +103,13 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         if self.needs_data:
             self._check_data_given()
         self._check_models_given()
-        if self.data:
-            check_place(self.data, self.root)
+        for place in (self.data, self.labels):
+            if place:
+                check_place(place, self.root)
         for file in self.weights:
             if file != "random":
                 check_weights_file(file)
+        check_class_files(self.class_vectors, self.class_names)
         for name in self.models:
             check_model_name(name)
 
@@ -140,9 +145,7 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         values = {f.name: getattr(self, f.name) for f in fields(ImageOptions)}
         named = {"list_file": values.pop("list"), "masks": None if values.pop("masks") else False}
         plain = ImageOptions()
-        values = {
-            name: value for name, value in values.items() if name not in OF_TEXTS or value != getattr(plain, name)
-        }
+        values = {n: value for n, value in values.items() if n not in OF_TEXTS or value != getattr(plain, n)}
         return load_data(values.pop("data"), seed=self.seed, **named, **values)
 
     def open(self) -> Sequence[Model]:
@@ -157,7 +160,7 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         from vitscope.processes import local_device
 
         self._check_weights(models)
-        settings = {"seed": seed, "use_ema": self.use_ema, "attention": self.attention, **self.model_options}
+        settings = {"seed": seed, **self.opening()}
         for item, file in zip(models, self.weights or (None,) * len(models)):
             if isinstance(item, Model):
                 if names := changed(replace(self, models=(), device="cpu"), ModelOptions):
@@ -299,6 +302,7 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
             f"The model was edited ({', '.join(config['edits'])}) by functions that a configuration cannot hold: make "
             "this run again in Python, inside `model.edits(...)`."
         )
+    from vitscope.models.naming import class_vector_options
     from vitscope.models.preprocess_words import words_of
 
     model, data = config["model"], config["data"]
@@ -309,10 +313,12 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
         "use_ema": "ema" in model.get("entry", "ema"),  # a file without averaged weights has one answer
         "model_options": {} if "run_path" in model else model.get("options", {}),
         "attention": None if "run_path" in model else _attention_text(model.get("attention", [])),
+        **class_vector_options(model.get("class_vectors")),
         "preprocess": words_of(str((config.get("preprocess") or {}).get("source", ""))),
         "data": place_of(data["source"], directory),
         "split": data["split"],
         "root": place_of(data["root"], directory),
+        "labels": place_of(data.get("labels"), directory),
         "images": data.get("images", data.get("texts")),
         "per_class": data.get("per_class"),
         "list": place_of(data.get("list_file"), directory),

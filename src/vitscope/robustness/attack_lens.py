@@ -27,11 +27,11 @@ from torch import Tensor
 
 from vitscope.analyses.attention_facts import NO_SHARES, check_points, gives_shares, shares_of
 from vitscope.analyses.base import Analysis, Setting, everyone, tables_of, zeros
-from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.control import start_controls
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
+from vitscope.models.readout import readout_logits, readout_weights
 from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon

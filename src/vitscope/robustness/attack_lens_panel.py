@@ -54,6 +54,7 @@ def attack_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
     shown = {name: stacked(t) for name in (TABLE, CLASSES, ATTENTION, SPECTRUM) if (t := tables_of(runs, name))}
     return Panel(
         key="attack_lens",
+        lens="Attacks",
         title="In which block is the decision lost?",
         figures=figures,
         alt=alt,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 STUDY = ("norm", "steps", "cumulative", "protocol", "normalise", "lens", "lens_eps")  # as they are, beside the attacks
 SAVED = {"attacks": {str: ({}, None)}, "eps": [str], **{f"{name}?": Any for name in STUDY}}
-ATTACKED = {**ANALYZED, "analyses": {"attack": SAVED}}  # the configuration of a run
+ATTACKED = {**ANALYZED, "analyses": {"attack?": SAVED, "segmentation.attack?": SAVED}}  # the configuration of a run
+OF_PIXELS = ("attacks", "eps", "norm", "steps", "normalise")  # what an attack on more than one class per item takes
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class AttackOptions(Request):
     def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
         values = options_of_run(config, directory)
         check_saved(config, ATTACKED)
-        study = dict(config["analyses"]["attack"])
+        study = dict(next(iter(config["analyses"].values())))
         attacks = study.pop("attacks")
         given = {f"{name}.{key}": value for name, options in attacks.items() for key, value in (options or {}).items()}
         return {**values, **study, "attacks": tuple(attacks), "set": given}
@@ -92,6 +93,18 @@ class AttackOptions(Request):
         from vitscope.robustness.attack_study import AttackStudy
 
         return [AttackStudy(**self.study())]
+
+    def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
+        """A task whose items are not of one class each has an attack of its own."""
+        from vitscope.tasks import task_of
+
+        if not (own := task_of(data).attack):
+            return wanted
+        (study,) = wanted or self.analyses()
+        given, plain = study.options(), type(study)().options()  # type: ignore[union-attr]
+        if more := [name for name in given if name not in OF_PIXELS and given[name] != plain[name]]:
+            raise VitscopeError(f"{more[0]} is for items of one class each, and {data.name} has more: leave it out.")
+        return {own: {name: given[name] for name in OF_PIXELS}}
 
     def load(self, data: ImageData | None = None) -> ImageData:
         from vitscope.robustness.attacking import check_labels

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitscope.report import figures as f
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -56,6 +57,7 @@ def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
         alt["attack_gallery"] = "Original, amplified perturbation and attacked picture, with the model's answers"
     return Panel(
         key="attack",
+        lens="Attacks",
         title="How easily does it break?",
         figures=figures,
         alt=alt,
@@ -69,6 +71,36 @@ def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, TABLE, "; ".join(sorted({str(t["protocol"].iloc[0]) for t in tables.values()}))),
         findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
         order=40,
+        card=_card(tables),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """What the strongest attack that all were given leaves, at the smallest budget that all have."""
+    attacks = set.intersection(*(set(t["attack"]) for t in tables.values()))
+    norms = {str(t["norm"].iloc[0]) for t in tables.values()}
+    if not attacks or len(norms) > 1 or any(map(is_published, tables.values())):
+        return None
+
+    def left(name: str) -> float:
+        return float(sum(t[t["attack"] == name][measured(t)].mean() for t in tables.values()))
+
+    name = min(sorted(attacks), key=left)
+    chosen = {label: t[t["attack"] == name].sort_values("epsilon") for label, t in tables.items()}
+    budgets = set.intersection(*(set(t["epsilon"]) for t in chosen.values())) - {0.0}
+    if not budgets:
+        return None
+    column = {label: measured(t) for label, t in tables.items()}
+    at = {label: t[t["epsilon"] == min(budgets)].iloc[0] for label, t in chosen.items()}
+    budget = f"{_scale(tables) * min(budgets):.3g}" + ("/255" if _scale(tables) == 255 else "")
+    return Card(
+        question="How easily does it break?",
+        values={label: Value(row[c := column[label]], row[f"{c}_low"], row[f"{c}_high"]) for label, row in at.items()},
+        says=f"still right when pixels change by {budget} ({name})",
+        name=f"right under {name} of {budget}",
+        lines={label: [t["clean"].iloc[0], *t[column[label]]] for label, t in chosen.items()},
+        across="budgets, from none on",
+        order=30,
     )
 
 

@@ -52,7 +52,10 @@ def attack(
 
 def check_labels(data: ImageData) -> None:
     """An attack leads away from the true class: without labels there is nothing to lead away from."""
-    if not task_of(data).one_class:
+    task = task_of(data)
+    if task.attack:
+        return
+    if not task.one_class:
         raise DataError(
             f"Attacks change pictures, and {data.name} has none of one class each: `vitscope evaluate MODEL --data "
             f"{data.name}` judges a language model."

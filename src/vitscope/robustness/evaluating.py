@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.request import call
+from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.condition import CLEAN, CORRUPTED, Condition
 from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
@@ -49,7 +50,11 @@ def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None
 
     options = EvaluateOptions.called_with(options, given)
     folders, names, levels, read = options.asked()
+    if options.elastic == "skip":
+        names = tuple(name for name in names if name != "elastic_transform")
     check_installed(names)
+    if isinstance(clean, SegmentationData):
+        return corrupted_scenes(clean, names, levels, bool(folders), options)
     if not folders and not names:
         raise VitscopeError(
             "What shall the model be tried on? --ood A=DIR,R=DIR,C=DIR,O=DIR,V2=DIR,SKETCH=DIR names published sets, "
@@ -76,6 +81,28 @@ def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None
         "c_corruptions": list(read) if "C" in folders else [],
     }
     return ShiftedData(conditions, options.seed, request)
+
+
+def corrupted_scenes(
+    clean: SegmentationData, names: Sequence[str], levels: Sequence[int], sets: bool, options: EvaluateOptions
+) -> Any:
+    """Pictures with label maps, as they are and under each corruption: `SegmentationConditions`."""
+    from vitscope.robustness.segmentation.conditions import SegmentationConditions
+
+    if sets:
+        raise VitscopeError("--ood names sets of images with one class each: --corrupt all corrupts these ones.")
+    if not names:
+        raise VitscopeError("elastic_transform is left out, and nothing else is asked for: add a corruption.")
+    request: dict[str, Any] = {
+        "ood": {},
+        "ood_images": None,
+        "corrupt": list(names),
+        "severities": list(levels),
+        "c_corruptions": [],
+    }
+    if options.elastic != "move":
+        request["elastic"] = options.elastic
+    return SegmentationConditions(clean, [(name, level) for name in names for level in levels], options.seed, **request)
 
 
 def changed_texts(clean: Any, changes: Sequence[Change]) -> Any:

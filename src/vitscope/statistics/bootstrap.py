@@ -27,6 +27,24 @@ class Mean:
         return self.low is not None and self.high is not None
 
 
+def poisson_weights(seed: int, item: int, draws: int) -> np.ndarray:
+    """How often an item is in each of `draws` samples: (draws,) int64, Poisson with mean 1.
+
+    A bootstrap that adds up: no sample has to know how many items there are, so that its sums merge and resume as all
+    sums do. The same item weighs the same in every pass: differences between passes are paired.
+    """
+    return np.random.default_rng([seed, RESAMPLING, item]).poisson(1.0, draws)
+
+
+def percentiles(drawn: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval from values of samples (draws,); those in which the value is not defined (NaN) do not count."""
+    known = drawn[~np.isnan(drawn)]
+    if len(known) < 2:
+        return float("nan"), float("nan")
+    low, high = np.quantile(known, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def mean_over_images(values: np.ndarray, seed: int = 0) -> Mean:
     """The mean of one number per image (n,) with its bootstrap interval. The same images give the same interval."""
     values = np.asarray(values, dtype=np.float64)

@@ -91,6 +91,16 @@ def ratio(sums: Mapping[str, float], kind: Kind = "number") -> Mean:
     return Mean(r, low, high, sums["mean"] / n, round(m), round(n))
 
 
+def over_clusters(total: Tensor, members: Tensor, kind: Kind = "number") -> Mean | None:
+    """The same from sums and numbers of members per cluster (D,), (D,); None where there is no member at all."""
+    there = members > 0
+    y, m = total[there].double(), members[there].double()
+    if not len(m):
+        return None
+    sums = {"m": m, "mm": m * m, "y": y, "yy": y * y, "ym": y * m, "mean": y / m}
+    return ratio({"n": float(len(m)), **{name: float(part.sum()) for name, part in sums.items()}}, kind)
+
+
 def mean_over_images(n: float, total: float, squares: float, kind: Kind = "number") -> Mean:
     """The same for one value per image, from count, sum and sum of squares."""
     return ratio({"n": n, "m": n, "mm": n, "y": total, "yy": squares, "ym": total, "mean": total}, kind)
@@ -104,3 +114,20 @@ def _agreed_change(change: float, n: float) -> tuple[float, float]:
     """All n images change by the same in [-1, 1], most often by nothing."""
     moved = round(abs(change) * n)
     return paired(moved if change > 0 else 0, moved if change < 0 else 0, round(n))
+
+
+def means_of_clusters(totals: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums per cluster (D, ...) over so many members (D,), or over other sums (D, ...) -> ratio and its 95 % interval.
+
+    The same as `ratio` of numbers, for many values at once. Clusters of size 0 do not count. The interval is NaN with
+    one cluster, and where all agree.
+    """
+    y, m = totals.double(), sizes.double()
+    m = m.view(*m.shape, *(1,) * (y.ndim - m.ndim)).expand_as(y)
+    n = (m != 0).sum(0).double()
+    r = y.sum(0) / m.sum(0)
+    residual = (y - r * m).square().sum(0)
+    unknown = (n < 2) | (residual <= AGREE * y.square().sum(0))
+    half = Z95 * (n / (n - 1).clamp(min=1) * residual).sqrt() / m.sum(0).abs()
+    half = half.masked_fill(unknown, math.nan)
+    return r, r - half, r + half

@@ -1,9 +1,9 @@
 """Averages over seeds, and how sure they are.
 
 The interval is Student's, of the mean of n runs: mean ± t(0.975, n - 1) s / √n, right where runs scatter about the
-mean as a normal distribution does. It is taken on the figure's own scale, except for what multiplies (separation
-fuzziness, its ratios and rates): there logarithms are averaged, the mean is the geometric one, and the ends are turned
-back. Whether a figure multiplies follows from what it is, never from the values that came out.
+mean as a normal distribution does. It is taken on the figure's own scale, except for what multiplies (perplexity,
+separation fuzziness, its ratios and rates): there logarithms are averaged, the mean is the geometric one, and the ends
+are turned back. Whether a figure multiplies follows from what it is, never from the values that came out.
 
 Two runs have no interval: with one degree of freedom t is 12.7, and what comes out says nothing that the two runs do
 not say themselves. Nor has what would span more than four decades: so few runs do not even tell its order of
@@ -29,8 +29,9 @@ LEAST_RUNS = 3  # for an interval
 MOST_DECADES = 4.0  # that an interval of logarithms may span
 OVER_SEEDS = ("mean", "low", "high", "smallest", "largest", "runs", "scale")
 OWN, LOG = "own", "log"
-# Of the tables of `separation`; all other figures are averaged on their own scale.
+# By table; all other figures are averaged on their own scale.
 MULTIPLY = {
+    "training": ("train_perplexity", "test_perplexity", "ema_test_perplexity"),
     "probe_separation": ("fuzziness",),
     "probe_separation_fits": ("rho",),
     "probe_separation_spike": ("peak", "last", "fall", "pixels", "embedding", "over_pixels", "over_embedding"),

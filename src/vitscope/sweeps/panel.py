@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MOST_PROFILES = 8  # more lines in one figure nobody tells apart
 QUANTITIES = {
+    "test_perplexity": "held-out perplexity",
     "test_accuracy": "held-out accuracy (%)",
     "test_loss": "held-out loss (nats)",
     "last_fuzziness": "fuzziness D of the last block",
@@ -48,6 +49,7 @@ def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
     return Panel(
         key="sweep",
+        lens="Sweep",
         title="What did the varied option change?",
         figures=figures,
         alt={
@@ -56,7 +58,7 @@ def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
         },
         captions={
             "sweep_quantities": f"Dots: runs. Bars: mean over {seeds} seeds with its 95 % interval (Student's t, from "
-            "three seeds on; of logarithms for fuzziness, spike and rate).",
+            "three seeds on; of logarithms for perplexity, fuzziness, spike and rate).",
             "sweep_profile": f"Held-out images, the token that the head reads; geometric mean over {seeds} seeds, "
             "band: 95 % interval. Left of the blocks: raw pixels and the patch embedding.",
         },
@@ -144,17 +146,21 @@ def _failures(table: pd.DataFrame) -> list[Finding]:
 
 
 def _findings(summary: pd.DataFrame) -> list[Finding]:
-    """The best and the worst setting, with their intervals."""
-    rows = summary[summary["metric"] == "test_accuracy"].sort_values("mean").to_dict("records")
+    """The best and the worst setting, with their intervals: of perplexity where there is one, else of accuracy."""
+    texts = bool((summary["metric"] == "test_perplexity").any())
+    rows = summary[summary["metric"] == ("test_perplexity" if texts else "test_accuracy")].to_dict("records")
     if not rows:
         return []
-    best, worst = rows[-1], rows[0]
-    text = f"{best['setting']}: {percent(best['mean'])} of held-out images right{_interval(best, 100, ' %')}"
+    rows.sort(key=lambda row: row["mean"], reverse=texts)
+    worst, best = rows[0], rows[-1]
+    values = [short(row["mean"]) if texts else percent(row["mean"]) for row in (worst, best)]
+    told = f"held-out perplexity {values[1]}" if texts else f"{values[1]} of held-out images right"
+    text = f"{best['setting']}: {told}{_interval(best, 1, '') if texts else _interval(best, 100, ' %')}"
     if len(rows) > 1:
         known = best["low"] == best["low"] and worst["high"] == worst["high"]
-        apart = "no overlap" if best["low"] > worst["high"] else "the intervals overlap"
-        told = f" ({apart})" if known else ""
-        text = f"best is {text}; last is {worst['setting']} with {percent(worst['mean'])}{told}"
+        apart = max(best["low"], worst["low"]) > min(best["high"], worst["high"])
+        overlap = f" ({'no overlap' if apart else 'the intervals overlap'})" if known else ""
+        text = f"best is {text}; last is {worst['setting']} with {values[0]}{overlap}"
     return [Finding(text + ".", 0.9)]
 
 

@@ -77,7 +77,8 @@ def _summary(runs: pd.DataFrame, plan: Sequence[PlannedRun], metrics: Sequence[s
 
     cells = ["setting", *_names(plan)]
     done = runs[runs["status"] == "finished"]
-    parts = [over_seeds(done, cells, m, LOG if m in GEOMETRIC else OWN).assign(metric=m) for m in metrics]
+    scales = {m: LOG if m in GEOMETRIC or m.endswith("perplexity") else OWN for m in metrics}
+    parts = [over_seeds(done, cells, m, scale).assign(metric=m) for m, scale in scales.items()]
     if not parts:
         return pd.DataFrame(columns=[*cells, "metric", *OVER_SEEDS])
     table = pd.concat(parts, ignore_index=True)

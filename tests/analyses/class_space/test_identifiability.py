@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vitscope.analyses import tables_of
-from vitscope.analyses.class_space.identifiability import Identifiability, rank_quantile
+from vitscope.analyses.class_space.identifiability import Identifiability
+from vitscope.analyses.class_space.levels import rank_quantile
 from vitscope.analyses.one_pass import measure
 from vitscope.data.masks import to_tokens_nearest
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError

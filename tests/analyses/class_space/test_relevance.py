@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.class_space.relevance import METHODS, Place, random_relevance, relevance
 from vitscope.errors import VitscopeError
+from vitscope.models.readout import readout_logits, readout_weights
 
 KINDS = {
     "class token": {},

@@ -114,8 +114,9 @@ class ClassSpaceAnalysis(Analysis):
 
     # sums over clusters
 
-    def start_clusters(self, name: str, values: int, *leading: int) -> None:
-        g = len(self.groups)
+    def start_clusters(self, name: str, values: int, *leading: int, groups: int | None = None) -> None:
+        """groups: how many, where they are not the kinds of tokens."""
+        g = len(self.groups) if groups is None else groups
         self.sums[f"{name}.counts"] = zeros(*leading, len(COUNTS), g)
         self.sums[f"{name}.values"] = zeros(*leading, len(FIELDS), values, g)
 

@@ -14,11 +14,15 @@ A point's tokens go through the model's final norm and head; r = 1 - rank/|C| sa
 * `class_space_against_random` (variant 'code' with a control): the published test against random weights.
 
 The embedding is there as point `resid_pre` of block 0. Intervals are over images (`statistics/clusters.py`).
+
+A model with a learnt lens (`models/learnt_lens.py`) has further rows in the first and third table: points `linear` and
+`refined` are its block outputs as these heads read them, and `tokens` `whole` is the reading of the image, one per
+image: by the plain projection (`resid_post`: the class token, or what a pooling model averages), linear and refined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -26,12 +30,15 @@ from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, POINTS, ClassSpaceAnalysis, with_control, with_rows
+from vitscope.analyses.class_space.levels import bins, change_row, level_row, token_values
 from vitscope.analyses.class_space.projection import Reading
-from vitscope.analyses.class_space.ranks import identifiability
+from vitscope.analyses.class_space.ranks import true_rank
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import MASKED
+from vitscope.analyses.control import SUFFIX
 from vitscope.errors import VitscopeError
-from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, counted, mean_over_images
+from vitscope.models.learnt_lens import read_whole, translate
+from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, counted, mean_over_images
 from vitscope.statistics.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
 from vitscope.statistics.signed_ranks import difference_counts, signed_rank_p
 
@@ -42,22 +49,13 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 STAGES = (*POINTS, "resid_pre")  # resid_pre: the embedding, at block 0 only
+WHOLE = "whole"  # an image, not a token
 COMPARED = [0, 3]  # of `token_values`: r and the rise of the logit
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-BINS = 20
-
-
-def token_values(rank: Tensor, change: Tensor, classes: int) -> Tensor:
-    """Ranks and rises of the logit (..., B, n) -> (..., 4, B, n) float64: r, is r = 1, did the logit rise, how much."""
-    return torch.stack([identifiability(rank.double(), classes), rank == 0, change > 0, change], -3)
-
-
-def rank_quantile(counts: Tensor, q: float) -> float:
-    """The q-quantile of r from counts of half ranks (2K - 1,): the smallest r that a share q does not exceed."""
-    by_r = counts.flip(0).cumsum(0)  # r rises as the rank falls
-    place = int((by_r >= q * by_r[-1]).to(torch.int8).argmax())
-    k = (len(counts) + 1) / 2
-    return 1 - (len(counts) - 1 - place) / 2 / k
+# of the table of levels; a random twin has no learnt lens, so that the control has nothing to say of such rows
+_LEVELS = (
+    *("mean", "mean_per_image", "q05", "q25", "q50", "q75", "q95", "rate", "rate_low", "rate_high", "rate_per_image"),
+    *("images_with", "images_with_low", "images_with_high", "n_tokens", "n_images", "share"),
+)
 
 
 @register_analysis("class_space.identifiability")
@@ -74,7 +72,10 @@ class Identifiability(ClassSpaceAnalysis):
         "class_space_class_vs_context": ["block", "point", "measure"],
     }
 
-    optional = with_control("low", "high", "logit_change_low", "logit_change_high")  # one image: no interval
+    optional = (  # one image: no interval
+        *with_control("low", "high", "logit_change_low", "logit_change_high"),
+        *(column + SUFFIX for column in _LEVELS),
+    )
 
     def __init__(self, *, permutations: int = 999, **common: Any) -> None:
         super().__init__(**common)
@@ -83,10 +84,16 @@ class Identifiability(ClassSpaceAnalysis):
         self.permutations = permutations
 
     def start_sums(self, model: Model) -> None:
-        blocks, g = self.layout.blocks, len(self.groups)
-        self.start_clusters("tokens", 4, len(STAGES), blocks)
-        self.sums["any"] = zeros(len(STAGES), blocks, g)
-        self.sums["ranks"] = zeros(len(STAGES), blocks, g, 2 * self.projector.classes - 1, dtype=torch.int64)
+        blocks, self.model = self.layout.blocks, model
+        # what is read, by the groups that it is counted in
+        self.stages = {"tokens": (*STAGES, *(lens for lens in model.lenses if lens == "linear"))}
+        self.stages |= {WHOLE: ("resid_post", *model.lenses)} if model.lenses else {}
+        for name, stages in self.stages.items():
+            g = len(self.groups_of(name))
+            self.start_clusters(name, 4, len(stages), blocks, groups=g)
+            self.sums[_key(name, "any")] = zeros(len(stages), blocks, g)
+            shape = (len(stages), blocks, g, 2 * self.projector.classes - 1)
+            self.sums[_key(name, "ranks")] = zeros(*shape, dtype=torch.int64)
         if "object" in self.groups:
             # measures: r and the rise of the logit, at each point of POINTS
             self.sums["flips"] = zeros(self.permutations, 2, len(POINTS), blocks)
@@ -113,6 +120,24 @@ class Identifiability(ClassSpaceAnalysis):
         if block == 0:
             self._seen = [readings.before(block, points)]
         self._seen += readings.get(block, points, *HOOKS)
+        if self.model.lenses:
+            self._read_learnt(block, readings.rows(points[f"blocks.{block}.hook_resid_post"]), readings)
+
+    def groups_of(self, name: str) -> list[str]:
+        return [WHOLE] if name == WHOLE else self.groups
+
+    def _read_learnt(self, block: int, x: Tensor, readings: Readings) -> None:
+        """Block outputs (B, N, C), as the learnt lenses read them."""
+        where, labels = f"the learnt lens of block {block}", readings.labels.to(x.device)
+        for stage, kind in enumerate(self.stages[WHOLE]):
+            logits = read_whole(self.model, x, kind, block).float()  # (B, K)
+            rank = true_rank(logits, labels, readings.ties, where)[:, None].cpu()
+            self._add(WHOLE, (stage, block), rank, torch.zeros(rank.shape), torch.ones(len(rank), 1, 1).double())
+        if "linear" in self.stages["tokens"]:
+            tokens = translate(self.model, x, block)[:, self.selection.where]
+            how: dict[str, Any] = {"first_token": self.selection.first, "ties": readings.ties, "where": where}
+            rank = self.projector.read(tokens, labels, **how).rank.cpu()
+            self._add("tokens", (len(STAGES), block), rank, torch.zeros(rank.shape), readings.members)
 
     def sum_up(self, readings: Readings, batch: Batch) -> None:
         embedding, *blocks = self._seen
@@ -121,22 +146,25 @@ class Identifiability(ClassSpaceAnalysis):
         before = torch.cat([embedding.logit[None].double(), logit[:-1, 0]])  # (L, B, n): the residual before the block
         change = logit - before[:, None]
         self._ranks = rank[:, 0] if self.variant == "code" else self._ranks
-        values = self._add(slice(0, 3), rank.transpose(0, 1), change.transpose(0, 1), readings)  # (3, L, 4, B, n)
-        self._add((3, 0), embedding.rank, torch.zeros_like(embedding.logit, dtype=torch.float64), readings)
+        members = readings.members
+        values = self._add(
+            "tokens", slice(0, 3), rank.transpose(0, 1), change.transpose(0, 1), members
+        )  # (3, L, 4, B, n)
+        self._add("tokens", (3, 0), embedding.rank, torch.zeros(embedding.logit.shape), members)
         if readings.masks is not None and "object" in self.groups:
             self._compare(values, readings)
         self._seen = []
 
-    def _add(self, where: Any, rank: Tensor, change: Tensor, readings: Readings) -> Tensor:
-        """Processes and rises (..., B, n), at index `where` of stages and blocks."""
-        values = token_values(rank, change, self.projector.classes)  # (..., 4, B, n)
-        self.add_clusters("tokens", where, values, readings.members)
-        hits = torch.einsum("...bn,bgn->...bg", values[..., 1, :, :], readings.members)
-        self.sums["any"][where].add_((hits > 0).double().sum(-2))
+    def _add(self, name: str, where: Any, rank: Tensor, change: Tensor, members: Tensor) -> Tensor:
+        """Ranks and rises (..., B, n) of members (B, G, n) of groups, at index `where` of stages and blocks."""
+        values = token_values(rank, change.double(), self.projector.classes)  # (..., 4, B, n)
+        self.add_clusters(name, where, values, members)
+        hits = torch.einsum("...bn,bgn->...bg", values[..., 1, :, :], members)
+        self.sums[_key(name, "any")][where].add_((hits > 0).double().sum(-2))
         half = (2 * rank).long()
-        for g in range(len(self.groups)):
-            inside = half[..., readings.members[:, g] > 0]  # (..., members)
-            counts = self.sums["ranks"][where][..., g, :]
+        for g in range(members.shape[1]):
+            inside = half[..., members[:, g] > 0]  # (..., members)
+            counts = self.sums[_key(name, "ranks")][where][..., g, :]
             counts += counted(inside, counts.shape[-1])
         return values
 
@@ -157,24 +185,22 @@ class Identifiability(ClassSpaceAnalysis):
         import pandas as pd
 
         level, change, distribution = [], [], []
-        for s, point in enumerate(STAGES):
-            for block in range(self.layout.blocks if point != "resid_pre" else 1):
-                for g, group in enumerate(self.groups):
-                    r = self.mean_of("tokens", (s, block), 0, g, "fraction")
-                    rate = self.mean_of("tokens", (s, block), 1, g, "share")
-                    if r is None or rate is None:
-                        continue
-                    key = {"block": block, "point": point, "tokens": group}
-                    counts = self.sums["ranks"][s, block, g]
-                    some = 100 * float(self.sums["any"][s, block, g]) / r.images
-                    level.append(key | _level_row(r, rate, counts, some) | {"n_classes": self.projector.classes})
-                    distribution += [key | row for row in _bins(counts)]
-                    if point != "resid_pre":
-                        rose = self.mean_of("tokens", (s, block), 2, g, "share")
-                        rise = self.mean_of("tokens", (s, block), 3, g)
-                        assert rose is not None
-                        assert rise is not None
-                        change.append(key | _change_row(rose, rise))
+        for name, s, point, block, g, group in self._cells():
+            r = self.mean_of(name, (s, block), 0, g, "fraction")
+            rate = self.mean_of(name, (s, block), 1, g, "share")
+            if r is None or rate is None:
+                continue
+            key = {"block": block, "point": point, "tokens": group}
+            counts = self.sums[_key(name, "ranks")][s, block, g]
+            some = 100 * float(self.sums[_key(name, "any")][s, block, g]) / r.images
+            level.append(key | level_row(r, rate, counts, some) | {"n_classes": self.projector.classes})
+            distribution += [key | row for row in bins(counts)]
+            if name == "tokens" and point in POINTS:
+                rose = self.mean_of(name, (s, block), 2, g, "share")
+                rise = self.mean_of(name, (s, block), 3, g)
+                assert rose is not None
+                assert rise is not None
+                change.append(key | change_row(rose, rise))
         tables = {
             "class_space_identifiability": pd.DataFrame(level),
             "class_space_change": pd.DataFrame(change),
@@ -187,6 +213,14 @@ class Identifiability(ClassSpaceAnalysis):
             )
         compared = self._comparison()
         return with_rows(tables | ({"class_space_class_vs_context": compared} if compared is not None else {}))
+
+    def _cells(self) -> Iterator[tuple[str, int, str, int, int, str]]:
+        """(sums, number and name of the stage, block, number and name of the group) of every row that there may be."""
+        for name, stages in self.stages.items():
+            for s, point in enumerate(stages):
+                for block in range(self.layout.blocks if point != "resid_pre" else 1):
+                    for g, group in enumerate(self.groups_of(name)):
+                        yield name, s, point, block, g, group
 
     def _comparison(self) -> pd.DataFrame | None:
         import pandas as pd
@@ -222,6 +256,7 @@ class Identifiability(ClassSpaceAnalysis):
         if table is None:  # no image has a label
             return {}
         last = table[(table["point"] == "resid_post") & (table["block"] == self.layout.blocks - 1)]
+        last = last[last["tokens"] != WHOLE]
         figures = {}
         for row in last.to_dict("records"):
             note = f"last block, {row['tokens']} tokens, variant {self.variant}"
@@ -229,33 +264,6 @@ class Identifiability(ClassSpaceAnalysis):
         return figures
 
 
-def _level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, float]:
-    from vitscope.statistics.intervals import wilson
-
-    low, high = wilson(some / 100 * r.images, r.images)
-    quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}
-    return {
-        "mean": r.value, "low": r.low, "high": r.high, "mean_per_image": r.per_image, **quantiles,
-        "rate": 100 * rate.value, "rate_low": 100 * rate.low, "rate_high": 100 * rate.high,
-        "rate_per_image": 100 * rate.per_image,
-        "images_with": some, "images_with_low": 100 * low, "images_with_high": 100 * high,
-        "n_tokens": r.tokens, "n_images": r.images,
-    }  # fmt: skip
-
-
-def _change_row(rose: Mean, rise: Mean) -> dict[str, float]:
-    return {
-        "rate": 100 * rose.value, "rate_low": 100 * rose.low, "rate_high": 100 * rose.high,
-        "rate_per_image": 100 * rose.per_image,
-        "logit_change": rise.value, "logit_change_low": rise.low, "logit_change_high": rise.high,
-        "n_tokens": rose.tokens, "n_images": rose.images,
-    }  # fmt: skip
-
-
-def _bins(counts: Tensor) -> list[dict[str, float]]:
-    """Twenty bins of r, (from, to], from the exact counts of half ranks."""
-    k = (len(counts) + 1) / 2
-    r = 1 - torch.arange(len(counts), dtype=torch.float64) / 2 / k
-    where = ((r * BINS).ceil().long() - 1).clamp(0, BINS - 1)
-    shares = torch.zeros(BINS, dtype=torch.float64).index_add_(0, where, counts.double()) / counts.sum()
-    return [{"from": b / BINS, "to": (b + 1) / BINS, "share": 100 * share} for b, share in enumerate(shares.tolist())]
+def _key(name: str, what: str) -> str:
+    """Where the sums of tokens and of whole images are."""
+    return what if name == "tokens" else f"{name}.{what}"

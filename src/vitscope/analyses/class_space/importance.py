@@ -29,10 +29,10 @@ from vitscope.analyses.class_space.memory_tables import class_names, memory_name
 from vitscope.analyses.class_space.objectives import OBJECTIVES, evidence
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
-from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.analyses.class_space.relevance import frozen
 from vitscope.analyses.class_space.targets import find_class
 from vitscope.errors import VitscopeError, suggest
+from vitscope.models.readout import readout_logits, readout_weights
 from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:

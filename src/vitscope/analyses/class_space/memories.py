@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from vitscope.analyses.class_space.projection import Head, Projector
 from vitscope.architectures.families import block_row, final_norms, mlp_row
 from vitscope.errors import UnsupportedModelError
+from vitscope.models.class_vectors import Embedding
 from vitscope.statistics.permutation import image_signs, p_greater
 
 if TYPE_CHECKING:
@@ -39,9 +40,13 @@ def class_directions(model: Model, final_norm: bool = True, head: Head | None = 
     `head`: one of the model's, by default that of its image tokens.
     """
     weight = (head or Projector(model).image_head).weight.clone()
+    norms = final_norms(model.module)
+    if norms and isinstance(norms[-1], Embedding):  # an image tower with class vectors
+        weight = norms[-1].pull_back(weight)
+        norms = [*norms[:-1], norms[-1].norm]
     if not final_norm:
         return weight
-    for norm in reversed(final_norms(model.module)):
+    for norm in reversed(norms):
         gain = getattr(norm, "weight", None)
         if gain is not None:
             weight = weight * gain.detach().float()

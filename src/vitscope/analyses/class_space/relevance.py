@@ -33,8 +33,8 @@ from torch import Tensor, nn
 
 from vitscope.analyses.attention_facts import gives_shares, shares_of
 from vitscope.analyses.class_space.objectives import evidence
-from vitscope.analyses.class_space.readout import readout_logits, readout_weights
 from vitscope.errors import VitscopeError
+from vitscope.models.readout import readout_logits, readout_weights
 
 if TYPE_CHECKING:
     from vitscope.models import Model

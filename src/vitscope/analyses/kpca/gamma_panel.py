@@ -52,6 +52,7 @@ def gamma_panel(runs: Mapping[str, Run]) -> Panel | None:
             captions[stem] = f"{name}{metric} difference in every block, mean over heads and {n} images."
     return Panel(
         key="kpca_gamma",
+        lens="Kernel PCA",
         title="Are the vectors behind the learned values eigenvectors?",
         figures=figures,
         alt=alt,

@@ -46,6 +46,7 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
     behind = {"kpca_reconstruction": tables, "kpca_norms": quantiles, "kpca_norms_ratio": ratios, PROBE: curves}
     return Panel(
         key="kpca_reconstruction",
+        lens="Kernel PCA",
         title="Is a head's output shorter than the feature it is said to project?",
         figures=figures,
         alt={

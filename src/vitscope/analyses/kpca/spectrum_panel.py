@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel_parts import asked, protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,7 @@ def spectrum_panel(runs: Mapping[str, Run]) -> Panel | None:
     n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in eigenvalues.values()}))
     return Panel(
         key="kpca_spectrum",
+        lens="Kernel PCA",
         title="How large are the eigenvalues of the keys' Gram matrix?",
         figures={"kpca_spectrum": draw_spectrum(eigenvalues, statistics, heads, list(runs))},
         alt={"kpca_spectrum": "Eigenvalues by rank on a log axis, far below the published range and the bound"},
@@ -39,7 +40,7 @@ def spectrum_panel(runs: Mapping[str, Run]) -> Panel | None:
             "An effective rank far above 1 and far below the number of tokens says how many axes really matter."
         ),
         tables={"kpca_eigenvalue_statistics": stacked(statistics), "kpca_spectrum": stacked(heads)},
-        protocol=protocol(shown, "kpca_eigenvalues", _asked(shown)),
+        protocol=protocol(shown, "kpca_eigenvalues", asked(shown, "kpca_eigenvalues", "kpca.spectrum", _variant)),
         findings=[_finding(label, statistics[label], len(runs) > 1) for label in statistics],
         order=41,
     )
@@ -90,15 +91,9 @@ def draw_spectrum(
     return fig
 
 
-def _asked(runs: Mapping[str, Run]) -> str:
-    from vitscope.report.sources import owner_of
-
-    words = set()
-    for run in runs.values():
-        options = owner_of(run, "kpca_eigenvalues").config.get("analyses", {}).get("kpca.spectrum", {})
-        keys = ", standardised keys" if options.get("standardised") else ""
-        words.add(f"variant {options.get('variant', 'exact')}{keys}")
-    return " and ".join(sorted(words))
+def _variant(options: Mapping[str, Any]) -> str:
+    keys = ", standardised keys" if options.get("standardised") else ""
+    return f"variant {options.get('variant', 'exact')}{keys}"
 
 
 def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:

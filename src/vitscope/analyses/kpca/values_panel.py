@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.kpca.conventions import LEARNED, OTHER, RANDOM
 from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel_parts import asked, protocol, stacked, tables_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,7 @@ def values_panel(runs: Mapping[str, Run]) -> Panel | None:
     n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
     return Panel(
         key="kpca_values",
+        lens="Kernel PCA",
         title="Do learned values look like those of the theorem?",
         figures={"kpca_values": draw_values(tables, list(runs))},
         alt={"kpca_values": "Six measures of alignment per block: learned values, null band, another head's values"},
@@ -48,7 +49,7 @@ def values_panel(runs: Mapping[str, Run]) -> Panel | None:
             "line, what there is of alignment has nothing to do with the head: any other head's values would do."
         ),
         tables={"kpca_values_model": stacked(model), "kpca_values": stacked(tables)},
-        protocol=protocol(shown, "kpca_values", _asked(shown)),
+        protocol=protocol(shown, "kpca_values", asked(shown, "kpca_values", "kpca.values", _variant)),
         findings=[f for label, t in model.items() if (f := _finding(label, t, len(runs) > 1))],
         order=44,
     )  # fmt: skip
@@ -91,15 +92,9 @@ def draw_values(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _asked(runs: Mapping[str, Run]) -> str:
-    from vitscope.report.sources import owner_of
-
-    words = set()
-    for run in runs.values():
-        o = owner_of(run, "kpca_values").config.get("analyses", {}).get("kpca.values", {})
-        keys = ", standardised keys" if o.get("standardised") else ""
-        words.add(f"variant {o.get('variant', 'exact')}, {o.get('axes', 'unit')} eigenvectors{keys}")
-    return " and ".join(sorted(words))
+def _variant(options: Mapping[str, Any]) -> str:
+    keys = ", standardised keys" if options.get("standardised") else ""
+    return f"variant {options.get('variant', 'exact')}, {options.get('axes', 'unit')} eigenvectors{keys}"
 
 
 def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding | None:

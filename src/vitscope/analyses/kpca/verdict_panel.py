@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, OPEN, Verdict
 from vitscope.analyses.kpca.verdict import verdicts
+from vitscope.report.card import Card, Mark, Value
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -39,6 +40,7 @@ def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
     judged = {label: runs[label] for label in found}
     return Panel(
         key="kpca_verdict",
+        lens="Kernel PCA",
         title="Is attention the kernel PCA that the theory says it is?",
         html=claims_table(found, several),
         reading=(
@@ -52,6 +54,24 @@ def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
         findings=[f for label, each in found.items() for f in _findings(label, each, several)],
         write=[partial(write_verdicts, owner_of(runs[label], first), each) for label, each in found.items()],
         order=1,
+        card=_card(found),
+    )
+
+
+def _card(found: Mapping[str, Sequence[Verdict]]) -> Card:
+    """How many claims hold; the strip shows the model that was asked most."""
+    most = max(found, key=lambda label: len(found[label]))
+    counts = {len(each) for each in found.values()}
+    return Card(
+        question="Is attention kernel PCA?",
+        values={
+            label: Value(sum(v.verdict == HOLDS for v in each), unit=f"of {len(each)}") for label, each in found.items()
+        },
+        says=f"published claim{'' if counts == {1} else 's'} that heads project on their keys' main axes hold",
+        name="claims of kernel PCA that hold",
+        larger=None,
+        order=60,
+        marks=[Mark(STYLE[v.verdict], f"{v.claim}: {v.verdict}") for v in found[most]],
     )
 
 

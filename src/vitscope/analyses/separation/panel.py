@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder
 from vitscope.analyses.separation.outputs import PROBE, PROBE_FITS, epoch_figures, fits_over_epochs, write_outputs
-from vitscope.analyses.separation.profile import fits_of, read_token, spikes
+from vitscope.analyses.separation.profile import blocks_of, fits_of, read_token, spikes
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
@@ -62,6 +65,7 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     video = "" if encoder() or not probes else missing
     return Panel(
         key="separation",
+        lens="Separation",
         title="How far apart are the classes, layer by layer?",
         figures=figures,
         alt={name: "Separation fuzziness on a log axis, " + ("per epoch" if "epochs" in name else "per layer")
@@ -83,7 +87,31 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
         html=_sliders(probes, {label: runs[label].table(PROBE_FITS) for label in probes}),
         write=[partial(write_outputs, owner_of(runs[label], PROBE)) for label in probes],
         order=48,
+        card=_card(profiles, fits),
     )  # fmt: skip
+
+
+def _card(profiles: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame]) -> Card | None:
+    """The factor per block, and log D over the blocks of the token that the head reads."""
+    rates, lines = {}, {}
+    for label, table in profiles.items():
+        token, fit = read_token(table), fits[label]
+        law = fit[(fit["token"] == token) & (fit["curve"] == "log_linear")] if len(fit) else fit
+        rows = blocks_of(table, token)
+        if len(law) and len(rows):
+            rates[label] = Value(float(law["rho"].iloc[0]), unit="times")
+            lines[label] = np.log10(rows["fuzziness"].astype(float).clip(lower=1e-12)).tolist()
+    if not rates:
+        return None
+    return Card(
+        question="Do classes come apart?",
+        values=rates,
+        says="the fuzziness (spread within classes against between them) remains from block to block",
+        name="fuzziness that remains per block",
+        larger=False,
+        lines=lines,
+        across="blocks, log scale",
+    )
 
 
 def last_profile(probe: pd.DataFrame) -> pd.DataFrame:

@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
-from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis, over_documents
+from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis
 from vitscope.analyses.vocabulary.guesses import guess_rows, map_rows
-from vitscope.statistics.clusters import Kind, Mean
+from vitscope.statistics.clusters import Kind, Mean, over_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +148,7 @@ class Identifiability(VocabularyAnalysis):
             g = slice(None) if group == ALL else slice(GROUPS.index(group), GROUPS.index(group) + 1)
             n = tokens[:, g].sum(1)
             if int(n.sum()):
-                found = {v: over_documents(sums[:, g, i].sum(1), n, kind) for i, (v, kind) in enumerate(values.items())}
+                found = {v: over_clusters(sums[:, g, i].sum(1), n, kind) for i, (v, kind) in enumerate(values.items())}
                 yield group, {value: mean for value, mean in found.items() if mean is not None}
 
     def tables(self) -> dict[str, pd.DataFrame]:

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
-from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis, over_documents
+from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis
 from vitscope.errors import VitscopeError
+from vitscope.statistics.clusters import over_clusters
 from vitscope.tasks.language import token_losses
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ class KnockoutStudy(VocabularyAnalysis):
         tokens, clean, after, clean_right, after_right = (
             self.sums[key][:, number] for key in ("tokens", "clean", "after", "clean_right", "after_right")
         )
-        change = over_documents(after - clean, tokens)
-        guessed = over_documents(after_right - clean_right, tokens, "change")
+        change = over_clusters(after - clean, tokens)
+        guessed = over_clusters(after_right - clean_right, tokens, "change")
         if change is None or guessed is None:
             return None
         n = int(tokens.sum())

@@ -42,6 +42,7 @@ def knockout_panel(runs: Mapping[str, Run]) -> Panel | None:
         alt["vocabulary_heads"] = "Change of the log-probability of the next token for each silenced head"
     return Panel(
         key="vocabulary_knockout",
+        lens="Next token",
         title="What does foreseeing the next token rest on?",
         figures=figures,
         alt=alt,

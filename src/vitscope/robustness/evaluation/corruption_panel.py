@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -57,6 +58,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
             )
     return Panel(
         key="corruptions",
+        lens="Corruptions",
         title="Which corruptions break it, and how soon?",
         figures=figures,
         alt=alt,
@@ -69,6 +71,23 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, "corruption_error", "; ".join(_how(t) for t in list(rows.values())[:1])),
         findings=[_finding(label, row, errors[label], len(runs) > 1) for label, row in _rows(means)],
         order=24,
+        card=_card({label: pick(t, sources[0]) for label, t in rows.items() if (t["set"] == sources[0]).any()}),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card:
+    """The mean over corruptions by severity, from clean on."""
+    means = {label: t.groupby("severity")["top1"].mean().sort_index() for label, t in tables.items()}
+    kinds = max(t[t["severity"] > 0]["corruption"].nunique() for t in tables.values())
+    strongest = int(max(mean.index[-1] for mean in means.values()))
+    return Card(
+        question="Does it stand bad pictures?",
+        values={label: Value(float(mean.iloc[-1])) for label, mean in means.items()},
+        says=f"right under {kinds} corruption{'s' * (kinds > 1)} of severity {strongest}",
+        name=f"right under corruptions of severity {strongest}",
+        lines={label: mean.tolist() for label, mean in means.items()},
+        across="severities, from none on",
+        order=32,
     )
 
 
@@ -84,8 +103,10 @@ def ordered(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     return [name for name in COMMON if name in found] + sorted(found - set(COMMON))
 
 
-def draw_maps(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
-    """Corruptions x severities, numbers in the cells, one map per model."""
+def draw_maps(
+    tables: Mapping[str, pd.DataFrame], labels: list[str], column: str = "top1", name: str = "top-1 (%)"
+) -> Figure:
+    """Corruptions x severities, numbers in the cells, one map per model. column, name: what is shown."""
     from vitscope.report import figures as f
 
     shown = [label for label in labels if label in tables][:MOST_MAPS]
@@ -93,12 +114,12 @@ def draw_maps(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     severities = sorted({int(s) for t in tables.values() for s in t["severity"]})
     fig, axes = f.new_figure(height=0.75 + 0.19 * len(names), columns=len(shown), share_x=False)
     for ax, label in zip(axes, shown):
-        values = _grid(tables[label], names, severities)
-        f.heat_map(fig, ax, values, low=0, high=100, label="top-1 (%)", colour_bar=ax is axes[-1])
-        for (row, column), value in np.ndenumerate(values):
+        values = _grid(tables[label], names, severities, column)
+        f.heat_map(fig, ax, values, low=0, high=100, label=name, colour_bar=ax is axes[-1])
+        for (row, at), value in np.ndenumerate(values):
             if np.isfinite(value):  # the map is dark below, light above the middle, on a light and on a dark page
                 ink = "#fefefe" if value < 55 else "#101010"
-                ax.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=6.5, color=ink)
+                ax.text(at, row, f"{value:.0f}", ha="center", va="center", fontsize=6.5, color=ink)
         ax.set_xticks(range(len(severities)), ["clean" if s == 0 else str(s) for s in severities])
         ax.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
         ax.tick_params(length=0)
@@ -108,9 +129,9 @@ def draw_maps(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     return fig
 
 
-def _grid(table: pd.DataFrame, names: list[str], severities: list[int]) -> np.ndarray:
-    """(corruptions, severities) of top-1; severity 0 is the clean accuracy in every row."""
-    cells = {(r["corruption"], int(r["severity"])): r["top1"] for r in table.to_dict("records")}
+def _grid(table: pd.DataFrame, names: list[str], severities: list[int], column: str) -> np.ndarray:
+    """(corruptions, severities) of a column; severity 0 is the clean value in every row."""
+    cells = {(r["corruption"], int(r["severity"])): r[column] for r in table.to_dict("records")}
     clean = cells.get(("none", 0), np.nan)
     return np.array([[clean if s == 0 else cells.get((name, s), np.nan) for s in severities] for name in names])
 
@@ -121,8 +142,10 @@ def _edges(names: list[str]) -> list[float]:
     return [i - 0.5 for i in range(1, len(names)) if family.get(names[i]) != family.get(names[i - 1])]
 
 
-def draw_severity(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
-    """Mean accuracy of each family against severity, one line per model."""
+def draw_severity(
+    tables: Mapping[str, pd.DataFrame], labels: list[str], column: str = "top1", name: str = "top-1 (%)"
+) -> Figure:
+    """Mean over each family against severity, one line per model."""
     from vitscope.report import figures as f
 
     there = set(ordered(tables))
@@ -134,11 +157,11 @@ def draw_severity(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figu
         for label, style in f.model_styles(labels).items():
             if label in tables:
                 t = tables[label]
-                means = t[t["corruption"].isin(["none", *names])].groupby("severity")["top1"].mean()
+                means = t[t["corruption"].isin(["none", *names])].groupby("severity")[column].mean()
                 f.line_per_block(ax, means.index, means.to_numpy(), style=style)
         ax.set_ylim(0, 100)
         ax.set_xticks(severities, ["clean" if s == 0 else str(s) for s in severities])
-        f.label_axes(ax, x="severity", y="top-1 (%)", title=family)
+        f.label_axes(ax, x="severity", y=name, title=family)
     name_models(fig, labels, tables)
     return fig
 

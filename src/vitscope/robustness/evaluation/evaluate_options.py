@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CONDITIONS = {
     "name?": str, "split?": str, "n?": int, "num_classes?": int, "fingerprint?": str, "clean": ({}, None),
     "ood": {str: str}, "ood_images": (int, None), "corrupt": [str], "severities": [int], "c_corruptions": [str],
+    "elastic?": str,
 }  # fmt: skip
 EVALUATED = {**ANALYZED, "data": CONDITIONS}
 CHANGES = {"swap?": bool, "swap_share?": float, "swap_word?": str, "swap_unknown?": str, "noise?": float}
@@ -51,6 +52,7 @@ class EvaluateOptions(Request):
     """of --corrupt and of ImageNet-C, such as 3 or 1,3,5"""
     c_corruptions: Annotated[tuple[str, ...], Typed("NAME,...")] = ("all",)
     """folders of ImageNet-C to read; mCE needs all 15"""
+    elastic: Literal["move", "skip"] = "move"  # elastic_transform moves label maps along, or is not tried
     swap: bool = False  # of texts: words of every line become another one, as published for WikiText-103
     swap_share: float = 0.015  # of a line's words, at least one; 0 changes nothing
     swap_word: str = "AAA"  # what they become
@@ -84,6 +86,7 @@ class EvaluateOptions(Request):
             "ood": {letter: place_of(folder, directory) for letter, folder in data["ood"].items()},
             **{name: data[name] for name in ("ood_images", "corrupt", "severities")},
             "c_corruptions": data["c_corruptions"] or ("all",),
+            "elastic": data.get("elastic", "move"),
         }
 
     def asked(self) -> tuple[dict[str, Path], tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
@@ -126,9 +129,14 @@ class EvaluateOptions(Request):
         clean = super().load(data) if data is not None or self.data else None
         if clean is not None and self.own_evaluation(clean):
             # perplexity is that of windows unless something else is asked for
-            if data is None and not self.unit:
+            if data is None and not self.unit and hasattr(clean, "unit"):
                 return replace(self, unit="windows").load()
             return changed_texts(clean, changes) if changes else clean
+        if changes and clean is not None and len(clean.classes) and hasattr(clean, "documents"):
+            raise VitscopeError(
+                f"--swap and --noise measure perplexity, and the texts of {clean.name} have classes: what a changed "
+                "word does to these is not measured. Give texts without classes, such as --data pydoc."
+            )
         if changes:
             raise VitscopeError("--swap and --noise change texts, and there are none: try --data pydoc --swap.")
         return shifted_data(clean, self)
@@ -137,7 +145,8 @@ class EvaluateOptions(Request):
         """The analysis that is the evaluation of a task, where neither sets nor corruptions are asked for."""
         from vitscope.tasks import task_of
 
-        return "" if self.ood or self.corrupt else task_of(data).evaluation
+        whole = hasattr(data, "place")  # the conditions of a task that knows what to do with them
+        return "" if (self.ood or self.corrupt) and not whole else task_of(data).evaluation
 
     def analyses(self) -> Wanted:
         from vitscope.robustness.evaluation.analysis import Evaluation

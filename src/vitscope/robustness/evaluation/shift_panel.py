@@ -44,6 +44,7 @@ def shift_panel(runs: Mapping[str, Run]) -> Panel | None:
     owner = "ood_detection" if noticed else "evaluation"
     return Panel(
         key="shifts",
+        lens="Other pictures",
         title="Does it hold on other pictures of the same classes, and does it notice what it has never seen?",
         figures=figures,
         alt=alt,

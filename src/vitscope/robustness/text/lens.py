@@ -23,10 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
-from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis, over_documents
+from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
 from vitscope.robustness.text.names import GROUPS
 from vitscope.robustness.text.pairing import Pairing, Rows, pair_tokens
+from vitscope.statistics.clusters import over_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +138,7 @@ class SwappedLens(VocabularyAnalysis):
         row: dict[str, float] = {}
         for value in VALUES:
             counts = self.sums[f"n_{value}"][condition, group]
-            found = over_documents(self.sums[value][condition, block, group], counts)
+            found = over_clusters(self.sums[value][condition, block, group], counts)
             mean = (math.nan,) * 3 if found is None else (found.value, found.low, found.high)
             row |= dict(zip((value, f"{value}_low", f"{value}_high", f"n_{value}"), (*mean, int(counts.sum()))))
         return {**row, "n_documents": int((self.sums["n_cosine"][condition, group] > 0).sum())}

@@ -53,6 +53,7 @@ def swapped_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
             captions[stem] = _caption(label if len(runs) > 1 else "", condition, part)
     return Panel(
         key="swapped_lens",
+        lens="Changed words",
         title="In which block, and how far behind it, is a changed word noticed?",
         figures=figures,
         alt=alt,

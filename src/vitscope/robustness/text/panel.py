@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vitscope.report import figures as f
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -32,6 +33,7 @@ def swapped_panel(runs: Mapping[str, Run]) -> Panel | None:
     first = next(iter(rows.values())).iloc[0]
     return Panel(
         key="swapped",
+        lens="Changed words",
         title="How much worse is a text foreseen that has swapped words or typos?",
         figures={"swapped": draw_swapped(rows, list(runs))},
         alt={"swapped": "Perplexity of clean and of changed texts, and the paired ratio of the two"},
@@ -49,6 +51,30 @@ def swapped_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, "perplexity", "every text clean and changed; the changed one is context and target"),
         findings=[x for label, table in rows.items() for x in _findings(label, table, len(runs) > 1)],
         order=25,
+        card=_card(rows),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """What the first change costs at the words that were left as they are."""
+    conditions = [c for t in tables.values() for c in t["condition"] if c != CLEAN]
+    chosen = {}
+    for label, table in tables.items():
+        rows = table[(table["condition"] == conditions[0]) & (table["over"] != ALL)]
+        if len(rows):
+            chosen[label] = rows.iloc[0]
+    if not chosen:
+        return None
+    name = NAMES.get(conditions[0], conditions[0])
+    return Card(
+        question="Does it stand changed words?",
+        values={
+            label: Value(row["change"], row["change_low"], row["change_high"], "times") for label, row in chosen.items()
+        },
+        says=f"the clean perplexity at words beside {name}",
+        name=f"perplexity beside {name}, against clean",
+        larger=False,
+        order=30,
     )
 
 

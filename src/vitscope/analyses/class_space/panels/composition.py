@@ -36,6 +36,7 @@ def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
     note = f" The table has the published, overlapping matches of {', '.join(published)}." if published else ""
     return Panel(
         key="class_space_composition",
+        lens="Class space",
         title="Whose class does the block output carry?",
         figures={"class_space_composition": draw_stack(tables)},
         alt={"class_space_composition": "Stacked shares per block: whose top class the block output has"},

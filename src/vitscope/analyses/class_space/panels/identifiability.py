@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vitscope.analyses.class_space.panels.learnt import (
+    ALT,
+    FIGURE,
+    caption,
+    draw_learnt,
+    learnt_finding,
+    with_lenses,
+)
 from vitscope.analyses.class_space.panels.parts import (
     POINT_NAMES,
     POINT_STYLES,
@@ -20,6 +28,7 @@ from vitscope.analyses.class_space.panels.parts import (
 )
 from vitscope.analyses.class_space.ranks import chance
 from vitscope.report import figures as f
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -50,6 +59,9 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
         "one image are not independent). Dashed: chance, (K + 1)/(2 K) for K classes." + _control_text(tables)
     }
     alt = {"class_space_identifiability": "Identifiability of the true class per block for each kind of token"}
+    learnt = with_lenses(tables)
+    if learnt:
+        figures[FIGURE], captions[FIGURE], alt[FIGURE] = draw_learnt(learnt), caption(images_text(learnt)), ALT
     if changes:
         figures["class_space_layers"] = draw_layers(changes)
         captions["class_space_layers"] = (
@@ -70,6 +82,7 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
     return Panel(
         key="class_space",
+        lens="Class space",
         title="At which block do tokens know the class?",
         figures=figures,
         alt=alt,
@@ -85,7 +98,33 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
             **({"class_space_against_random": stacked(against)} if against else {}),
         },
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.identifiability")),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, compared, len(runs) > 1)],
+        findings=[
+            *(x for label, table in tables.items() for x in _findings(label, table, compared, len(runs) > 1)),
+            *(learnt_finding(label, rows, len(runs) > 1) for label, rows in learnt.items()),
+        ],
+        order=20,
+        card=_card(tables),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """How many patches know the class at the end, and how that grows from block to block."""
+    chosen = {}
+    for label, table in tables.items():
+        rows = table[(table["point"] == "resid_post") & (table["tokens"] == "image")].sort_values("block")
+        if len(rows):
+            chosen[label] = rows
+    if not chosen:
+        return None
+    last = {label: rows.iloc[-1] for label, rows in chosen.items()}
+    return Card(
+        question="Where does it know the class?",
+        values={label: Value(row["rate"], row["rate_low"], row["rate_high"]) for label, row in last.items()},
+        says="of image patches, read alone, name the true class at the end",
+        name="image patches that name the class",
+        lines={label: rows["rate"].tolist() for label, rows in chosen.items()},
+        across="blocks",
+        chance=max(100 / float(row["n_classes"]) for row in last.values()),
         order=20,
     )
 

@@ -29,6 +29,7 @@ def importance_panel(runs: Mapping[str, Run]) -> Panel | None:
     best = {label: table.nlargest(SHOWN, "contribution") for label, table in tables.items()}
     return Panel(
         key="class_space_importance",
+        lens="Class space",
         title="Which memories speak for the class?",
         reading=(
             "A memory's contribution is its coefficient times the gradient of the class's evidence in the layer's "

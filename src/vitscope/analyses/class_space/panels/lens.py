@@ -50,6 +50,7 @@ def lens_panel(runs: Mapping[str, Run]) -> Panel | None:
     key = "class_space_maps"
     return Panel(
         key="class_space_lens",
+        lens="Class space",
         title="What do the tokens of single images say?",
         figures={key: draw_maps(rows, said, len(runs) > 1)} if rows else {},
         alt={key: "Identifiability of the true class over a few images, block by block"},

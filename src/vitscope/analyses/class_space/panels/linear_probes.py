@@ -41,6 +41,7 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
     first = next(iter(tables.values())).iloc[0]
     return Panel(
         key="class_space_probes",
+        lens="Class space",
         title="What could a linear readout know?",
         figures={"class_space_probes": draw_probes(tables, list(runs))},
         alt={"class_space_probes": "Accuracy of ridge probes and of the class projection per block"},

@@ -43,6 +43,7 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
     more = {name: stacked(found) for name in MORE if (found := tables_of(runs, name))}
     return Panel(
         key="class_space_memories",
+        lens="Class space",
         title="Do the weights hold class prototypes?",
         figures={"class_space_memories": draw_memories(tables, directions, list(runs))},
         alt={"class_space_memories": "Class-value agreement, key-value agreement and compositionality per block"},

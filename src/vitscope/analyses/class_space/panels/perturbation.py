@@ -38,6 +38,7 @@ def perturbation_panel(runs: Mapping[str, Run]) -> Panel | None:
         return None
     return Panel(
         key="class_space_perturbation",
+        lens="Class space",
         title="What does a token's knowledge rest on?",
         figures={"class_space_perturbation": draw_pairs(tables, accuracies)},
         alt={"class_space_perturbation": "Identifiable tokens and accuracy before and after each perturbation"},

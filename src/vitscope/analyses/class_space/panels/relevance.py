@@ -67,6 +67,7 @@ def relevance_panel(runs: Mapping[str, Run]) -> Panel | None:
         alt["class_space_localisation"] = "Area under the negative perturbation curve against average precision"
     return Panel(
         key="class_space_relevance",
+        lens="Class space",
         title="Which tokens did the answer come from?",
         figures=figures,
         alt=alt,

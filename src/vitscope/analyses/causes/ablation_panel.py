@@ -1,0 +1,136 @@
+"""The pictures of `causes.ablation`: which parts does the right answer rest on?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
+from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+TABLE, TOGETHER, TOKENS = "causes_ablation", "causes_ablation_together", "causes_ablation_tokens"
+BRANCHES = {"attn": "attention", "mlp": "MLP"}
+CHANGE = "change of the true logit"
+
+
+@register_panel("causes_ablation")
+def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """A heat map of heads; lines over blocks for attention, MLP and the residual stream at groups of tokens."""
+    tables = tables_of(runs, TABLE)
+    if not tables:
+        return None
+    together = tables_of(runs, TOGETHER)
+    figures: dict[str, Figure] = {}
+    captions, alt = {}, {}
+    heads = {label: t[t["kind"] == "head"] for label, t in tables.items() if (t["kind"] == "head").any()}
+    said = f"Change of the true class's logit when a part is set to {_methods(tables)}"
+    if heads:
+        figures["causes_ablation_heads"] = draw_heads(heads, "logit_change", CHANGE)
+        captions["causes_ablation_heads"] = f"{said}: head by head. {_sizes(tables)}; intervals are in the table."
+        alt["causes_ablation_heads"] = "Change of the true logit for each head that is switched off"
+    for kinds, name, what in (
+        (("attn", "mlp"), "causes_ablation_branches", "the attention or the MLP of a block"),
+        (("resid",), "causes_ablation_tokens", "the residual stream behind a block, at some tokens"),
+    ):
+        chosen = {label: t[t["kind"].isin(kinds)] for label, t in tables.items() if t["kind"].isin(kinds).any()}
+        if chosen:
+            figures[name] = draw_blocks(chosen, "logit_change", CHANGE)
+            captions[name] = f"{said}: {what}. {_sizes(tables)}; bands: 95 % intervals over images, paired."
+            alt[name] = f"Change of the true logit, block by block: {what}"
+    return Panel(
+        key="causes_ablation",
+        lens="Causes",
+        title="Which parts does the right answer rest on?",
+        figures=figures,
+        alt=alt,
+        captions=captions,
+        reading=(
+            "Below zero the right answer needed what was switched off; near zero it is not missed, perhaps because "
+            "others say the same. Zeros are unlike anything that later blocks have seen: the mean over the data is the "
+            "gentler question."
+        ),
+        tables={TABLE: stacked(tables)} | ({TOGETHER: stacked(together)} if together else {}),
+        protocol=protocol(runs, TABLE, f"set to {_methods(tables)}; same images before and after"),
+        findings=[x for label in tables for x in _findings(label, tables[label], together.get(label), len(runs) > 1)],
+        order=41,
+    )
+
+
+def draw_heads(tables: Mapping[str, pd.DataFrame], value: str, name: str) -> Figure:
+    """Heads x blocks, a column per table, one symmetric scale."""
+    fig, axes = f.new_figure(height=2.6, columns=len(tables), share_x=False, share_y=False)
+    largest = max(float(table[value].abs().max()) for table in tables.values()) or 1.0
+    for ax, (label, table) in zip(axes, tables.items()):
+        grid = table.pivot(index="head", columns="block", values=value).to_numpy()
+        f.heat_map(
+            fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label=name,
+            colour_bar=ax is axes[len(tables) - 1],
+        )  # fmt: skip
+        ax.set_xlabel("block")
+        f.label_axes(ax, y=f"{f.ellipsis(label)}: head" if len(tables) > 1 else "head")
+    return fig
+
+
+def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null: str = "") -> Figure:
+    """A line per kind, or per group of tokens, over blocks; a column per table. `null`: drawn dashed, if given."""
+    fig, axes = f.new_figure(height=2.7, columns=len(tables))
+    for ax, (label, table) in zip(axes, tables.items()):
+        names = [*dict.fromkeys(zip(table["kind"], table["tokens"]))]
+        styles = f.model_styles([f"{kind} {tokens}" for kind, tokens in names])
+        for kind, tokens in names:
+            part = table[(table["kind"] == kind) & (table["tokens"] == tokens)].sort_values("block")
+            style = styles[f"{kind} {tokens}"]
+            ends = {end: part[f"{value}_{end}"].to_numpy() for end in ("low", "high")}
+            told = BRANCHES.get(kind, str(tokens))
+            f.line_per_block(ax, part["block"], part[value], style=style, label=told, **ends)
+            if null and null in part:
+                ax.plot(part["block"], part[null], color=style.colour, linewidth=0.8, linestyle=":")
+        ax.axhline(0, color=f.MUTED, linewidth=0.8)
+        f.block_axis(ax, 1 + int(table["block"].max()))
+        f.label_axes(ax, y=name, title=f.ellipsis(label, 40) if len(tables) > 1 else "")
+        f.direct_labels(ax)
+    return fig
+
+
+def _methods(tables: Mapping[str, pd.DataFrame]) -> str:
+    names = {"zero": "zero", "mean": "its mean over the data"}
+    found = dict.fromkeys(str(m) for table in tables.values() for m in table["method"])
+    return " or ".join(names.get(method, method) for method in found)
+
+
+def _sizes(tables: Mapping[str, pd.DataFrame]) -> str:
+    counts = sorted({int(table["n_images"].max()) for table in tables.values()})
+    return f"{' and '.join(f'{n:,}' for n in counts)} images"
+
+
+def _findings(label: str, table: pd.DataFrame, together: pd.DataFrame | None, several: bool) -> list[Finding]:
+    who, found = f"{label}: " if several else "", []
+    heads = table[table["kind"] == "head"].sort_values("logit_change")
+    for row in heads.to_dict("records")[:1]:
+        text = (
+            f"{who}the most needed head is head {round(row['head'])} of block {row['block']}: without it the logit of "
+            f"the true class changes by {short(float(row['logit_change']))}{_interval(row)}, the median head by "
+            f"{short(float(heads['logit_change'].median()))}."
+        )
+        found.append(Finding(text, 0.6))
+    if together is None:
+        return found
+    for row in together[together["drawn"] == "asked"].to_dict("records"):
+        null = together[(together["set"] == row["set"]) & (together["drawn"] != "asked")]["accuracy_change"]
+        beside = f"; {len(null)} random sets: {short(float(null.mean()))} points" if len(null) else ""
+        text = f"{who}without {row['set']} accuracy changes by {short(float(row['accuracy_change']))} points{beside}."
+        found.append(Finding(text, 0.55))
+    return found
+
+
+def _interval(row: Mapping[Any, Any]) -> str:
+    low, high = (float(row[f"logit_change_{end}"]) for end in ("low", "high"))
+    return "" if low != low else f" (95 % interval {short(low)} to {short(high)})"

@@ -1,0 +1,141 @@
+"""The pictures of `causes.patching`: what restores a decision, and in which block?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_heads
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
+from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+TABLE = "causes_patching"
+MORE = tuple(f"{TABLE}_{name}" for name in ("tokens", "paths", "agreement", "pairs"))
+SHARES = {"denoising": "share that comes back", "noising": "share that is lost"}
+
+
+@register_panel("causes_patching")
+def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """Per kind of pairs: lines over blocks, heads, and maps of single tokens where they were asked for."""
+    tables, more = tables_of(runs, TABLE), {name: tables_of(runs, name) for name in MORE}
+    if not tables and not more[MORE[0]]:
+        return None
+    figures: dict[str, Figure] = {}
+    captions: dict[str, str] = {}
+    for number, (key, part) in enumerate(_by_pairs(tables, len(runs) > 1).items()):
+        stem = f"causes_patching_{number}"
+        shown = {
+            SHARES[d]: part[(part["direction"] == d) & (part["kind"] == "resid")]
+            for d in SHARES
+            if ((part["direction"] == d) & (part["kind"] == "resid")).any()
+        }
+        n = f"{int(part['n_pairs'].max()):,} pairs"
+        if shown:
+            figures[f"{stem}_tokens"] = draw_blocks(shown, "share", "share of the logit difference", "null_share")
+            captions[f"{stem}_tokens"] = (
+                f"{key}: the residual stream behind each block is exchanged at some tokens. {n}; bands: 95 % "
+                "intervals over images; dotted: a random direction of equal length."
+            )
+        parts = part[(part["direction"] == part["direction"].iloc[0]) & part["kind"].isin(["attn", "mlp"])]
+        if len(parts):
+            told = SHARES[str(parts["direction"].iloc[0])]
+            figures[f"{stem}_branches"] = draw_blocks({told: parts}, "share", told, "null_share")
+            captions[f"{stem}_branches"] = f"{key}: the attention or the MLP of one block is exchanged. {n}."
+        heads = part[(part["direction"] == part["direction"].iloc[0]) & (part["kind"] == "head")]
+        if len(heads):
+            told = SHARES[str(heads["direction"].iloc[0])]
+            figures[f"{stem}_heads"] = draw_heads({key: heads}, "share", told)
+            captions[f"{stem}_heads"] = f"{key}: one head is exchanged. {n}."
+    for number, (key, part) in enumerate(_by_pairs(more[MORE[0]], len(runs) > 1).items()):
+        figures[f"causes_patching_map_{number}"] = draw_maps(part)
+        captions[f"causes_patching_map_{number}"] = (
+            f"{key}: {SHARES[str(part['direction'].iloc[0])]} when the residual stream is exchanged at one token, "
+            f"block by block; mean over {int(part['n_pairs'].max()):,} pairs, tokens of the picture only."
+        )
+    return Panel(
+        key="causes_patching",
+        lens="Causes",
+        title="What restores the decision?",
+        figures=figures,
+        alt={stem: caption.split(".")[0] for stem, caption in captions.items()},
+        captions=captions,
+        reading=(
+            "At 1 a part carries the whole decision from one run to the other, at 0 nothing of it; parts add up only "
+            "if they do not work through each other. What is far above its dotted null carries what tells the two "
+            "inputs apart, and not merely a change of that size."
+        ),
+        tables={n: stacked(t) for n, t in {TABLE: tables, **more}.items() if t},
+        protocol=protocol(runs, TABLE if tables else MORE[0], _left_out(more[MORE[3]])),
+        findings=[
+            x for label, t in tables.items() for x in _findings(label, t, more[MORE[2]].get(label), len(runs) > 1)
+        ],
+        order=42,
+    )
+
+
+def draw_maps(table: pd.DataFrame) -> Figure:
+    """One picture of the grid per block."""
+    part = table[(table["direction"] == table["direction"].iloc[0]) & table["row"].notna()]
+    blocks = sorted(part["block"].unique())
+    fig, axes = f.small_multiples(len(blocks))
+    largest = float(part["share"].abs().max()) or 1.0
+    for ax, block in zip(axes, blocks):
+        grid = part[part["block"] == block].pivot(index="row", columns="column", values="share").to_numpy()
+        f.heat_map(fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label="share", colour_bar=False)
+        ax.set_title(f"block {block}", fontsize="small")
+        ax.set_aspect("equal")
+        ax.set_xticks([])
+        ax.set_yticks([])
+    fig.colorbar(axes[-1].collections[0], ax=axes, shrink=0.6, label="share")
+    return fig
+
+
+def _by_pairs(tables: Mapping[str, pd.DataFrame], several: bool) -> dict[str, pd.DataFrame]:
+    """{'pgd@1/255': rows}, with the model in front where there are several."""
+    found = {}
+    for label, table in tables.items():
+        for pairs in dict.fromkeys(table["pairs"]):
+            found[f"{label}, {pairs}" if several else str(pairs)] = table[table["pairs"] == pairs]
+    return found
+
+
+def _left_out(counts: Mapping[str, pd.DataFrame]) -> str:
+    rows = [row for table in counts.values() for row in table.to_dict("records")]
+    told = [
+        f"{r['pairs']}: {r['used']} of {r['made']} pairs used, {r['agree_already']} agreed already, {r['clean_wrong']} "
+        "were wrong when clean"
+        for r in rows
+    ]
+    return "; ".join(["exchanged place by place", *told])
+
+
+def _findings(label: str, table: pd.DataFrame, agreement: pd.DataFrame | None, several: bool) -> list[Finding]:
+    who, found = f"{label}: " if several else "", []
+    for pairs in dict.fromkeys(table["pairs"]):
+        mine = table[(table["pairs"] == pairs) & (table["direction"] == "denoising")]
+        for row in mine[mine["kind"].isin(["attn", "mlp"])].sort_values("share").to_dict("records")[-1:]:
+            what = f"{'the attention' if row['kind'] == 'attn' else 'the MLP'} of block {row['block']}"
+            share = short(100 * float(row["share"]))
+            text = f"{who}after {pairs}, {what} alone brings back {share} % of the decision{_interval(row)}."
+            found.append(Finding(text, 0.6))
+    heads = agreement[agreement["kind"] == "head"] if agreement is not None else None
+    for row in heads.to_dict("records")[:1] if heads is not None else ():
+        text = (
+            f"{who}attribution patching ranks heads like exact patching with a correlation of "
+            f"{short(float(row['rank_correlation']))} per pair ({row['pairs']}, {row['direction']})."
+        )
+        found.append(Finding(text, 0.4))
+    return found
+
+
+def _interval(row: Mapping[Any, Any]) -> str:
+    low, high = (100 * float(row[f"share_{end}"]) for end in ("low", "high"))
+    return "" if low != low else f" (95 % interval {short(low)} to {short(high)})"

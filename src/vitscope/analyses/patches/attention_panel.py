@@ -1,0 +1,96 @@
+"""The pictures of `patches.attention`: does attention stay within the class?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from vitscope.analyses.patches.panel import sizes
+from vitscope.report import figures as f
+from vitscope.report.lens_drawing import banded
+from vitscope.report.numbers import short
+from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+HEADS, BLOCKS = "patches_attention", "patches_attention_blocks"
+
+
+@register_panel("patches_attention")
+def patch_attention_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """Curves per block against chance, inside and at borders, and a heat map of heads."""
+    heads, blocks = tables_of(runs, HEADS), tables_of(runs, BLOCKS)
+    if not heads or not blocks:
+        return None
+    n = sizes(heads)
+    return Panel(
+        key="patches_attention",
+        lens="Patches",
+        title="Does attention stay within the class?",
+        figures={"patches_within": draw_blocks(blocks, list(runs)), "patches_heads": draw_heads(heads)},
+        alt={
+            "patches_within": "Share of attention within the class above chance, per block, inside and at borders",
+            "patches_heads": "Share of attention within the class above chance, per head and block",
+        },
+        captions={
+            "patches_within": "Attention that a patch gives to others of its own class, of all that it gives to other "
+            "patches, minus the share of patches of that class; mean over heads. Left: patches inside of objects; "
+            f"right: at borders. {n}; bands: 95 % intervals over images.",
+            "patches_heads": f"The same for all patches, head by head, in percentage points. {n}.",
+        },
+        reading=(
+            "At zero a head does not care for the class. Heads look at what is near, and near patches are often of "
+            "one class: compare the first blocks, which can know little more than places, with the later ones."
+        ),
+        tables={HEADS: stacked(heads), BLOCKS: stacked(blocks)},
+        protocol=protocol(runs, HEADS, "the patch itself, class and register tokens are left out; RPC: last iteration"),
+        findings=[_finding(label, table, len(runs) > 1) for label, table in heads.items()],
+        order=15,
+    )
+
+
+def draw_blocks(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+    styles = f.model_styles(labels)
+    fig, axes = f.new_figure(height=2.8, columns=2)
+    for ax, kind in zip(axes, ("inside", "border")):
+        for label, table in tables.items():
+            rows = table[table["tokens"] == kind].sort_values("block")
+            banded(ax, rows, "excess", styles[label])
+        f.null_line(ax, 0, "chance")
+        f.block_axis(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
+        where = "inside of objects" if kind == "inside" else "at borders"
+        f.label_axes(ax, y=f"{where}: within the class, above chance (points)")
+        f.direct_labels(ax)
+    name_models(fig, labels, tables)
+    return fig
+
+
+def draw_heads(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Heads x blocks, a column per model, one symmetric scale."""
+    fig, axes = f.new_figure(height=2.8, columns=len(tables), share_x=False, share_y=False)
+    everyone = {label: table[table["tokens"] == "all"] for label, table in tables.items()}
+    largest = max(float(table["excess"].abs().max()) for table in everyone.values())
+    for ax, (label, table) in zip(axes, everyone.items()):
+        grid = table.pivot(index="head", columns="block", values="excess").to_numpy()
+        f.heat_map(
+            fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label="above chance (points)",
+            colour_bar=ax is axes[len(tables) - 1],
+        )  # fmt: skip
+        ax.set_xlabel("block")
+        f.label_axes(ax, y=f"{f.ellipsis(label)}: head" if len(tables) > 1 else "head")
+    return fig
+
+
+def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+    best = table[table["tokens"] == "all"].sort_values("excess").to_dict("records")[-1]
+    who = f"{label}: " if several else ""
+    text = (
+        f"{who}head {best['head']} of block {best['block']} gives {short(best['within'])} % of its attention "
+        f"between patches to its own class, where chance is {short(best['chance'])} %."
+    )
+    return Finding(text, 0.55)

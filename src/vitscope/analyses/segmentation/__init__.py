@@ -1,0 +1,1 @@
+"""Segmentation: how well every pixel is told, and what is taken for what."""

@@ -1,0 +1,136 @@
+"""How much of each class does a segmentation find, and what does it take for what?
+
+All figures come from confusions n[t, p], summed over all pixels of all images (`vitscope.tasks.segmentation`): mean IoU
+and mean accuracy over classes, pixel accuracy. Their intervals are over images, by a bootstrap that adds up: image i is
+w_i times in a sample, w_i Poisson with mean 1 from (seed, i), and a sample is nothing but sums. Conditions of the same
+images (corruptions) share the weights, so that differences to the clean images are paired.
+
+Kept: confusions (K, C, C) and samples (K, R, 3, C) of K conditions. Per image and class, counts go to disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
+from vitscope.analyses.one_pass import evaluating
+from vitscope.analyses.segmentation.pictures import TABLE as GALLERY
+from vitscope.analyses.segmentation.pictures import save_maps
+from vitscope.analyses.segmentation.tables import class_table, confusion_table, figure_table
+from vitscope.errors import DataError
+from vitscope.statistics.bootstrap import poisson_weights
+from vitscope.tasks.segmentation import answered, check_pixels, check_segmenter, confusions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitscope.data import Data
+    from vitscope.data.batch import Batch
+    from vitscope.models import Model
+
+DRAWS, FEWEST = 500, 100  # samples of the bootstrap, fewer where conditions and classes are many
+ROOM = 2**25  # numbers of all samples together: 256 MB
+
+
+@register_analysis("segmentation")
+class SegmentationFigures(Analysis):
+    """Mean IoU, mean accuracy and pixel accuracy, overall and per class, with intervals over images; confusions."""
+
+    tasks = ("segmentation",)
+    optional: ClassVar[tuple[str, ...]] = (
+        *(f"{name}{end}" for name in ("value", "iou", "accuracy", "change") for end in ("", "_low", "_high")),
+        *("low", "high", "clean"),
+    )
+
+    def start(self, model: Model) -> None:
+        check_segmenter(model)
+        with evaluating(model.module), torch.no_grad():  # a picture of nothing, to see what answers are like
+            check_pixels(model(model.place(torch.zeros(1, *model.preprocess.input_size))))
+        self.classes, self.recipe = model.num_classes, model.preprocess
+        self._allocate([("none", 0)])
+
+    def check_data(self, data: Data) -> None:
+        data.check_head(self.classes, "the model")
+
+    def prepare(self, data: Any, model: Model) -> None:
+        """`conditions` of the data: (corruption, severity), the clean images first; `place`: which item is which."""
+        self._allocate(list(getattr(data, "conditions", [("none", 0)])))
+        self.place = getattr(data, "place", lambda item: (0, item))
+
+    def _allocate(self, conditions: list[tuple[str, int]]) -> None:
+        self.conditions, self.place = conditions, lambda item: (0, item)
+        k, c = len(conditions), self.classes
+        self.draws = max(FEWEST, min(DRAWS, ROOM // (3 * k * c)))
+        self.sums = {
+            "confusions": zeros(k, c, c, dtype=torch.int64),
+            "samples": zeros(k, self.draws, 3, c, dtype=torch.int64),  # right, there, answered
+            "images": zeros(k, dtype=torch.int64),  # with a pixel to judge
+        }
+
+    def end_batch(self, batch: Batch) -> None:
+        assert batch.outputs is not None
+        answers = answered(batch.outputs.detach(), batch.targets).cpu()
+        matrices = confusions(answers, batch.targets, self.classes)  # (B, C, C)
+        for i, number in enumerate(batch.indices.tolist()):
+            condition, item = self.place(number)
+            self._count(condition, item, matrices[i])
+            self._emit(number, batch.names[i], condition, matrices[i])
+        shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
+        if shown and self.setting.folder is not None and not self.setting.control:
+            folder = self.setting.folder / "images"
+            self.emit(GALLERY, save_maps(folder, batch, shown, answers, matrices))
+
+    def _count(self, condition: int, item: int, matrix: Tensor) -> None:
+        if not int(matrix.sum()):
+            return
+        self.sums["confusions"][condition] += matrix
+        self.sums["images"][condition] += 1
+        counts = torch.stack([matrix.diagonal(), matrix.sum(1), matrix.sum(0)])  # (3, C)
+        there = counts.any(0).nonzero().flatten()
+        weights = torch.from_numpy(poisson_weights(self.setting.seed, item, self.draws)).long()
+        self.sums["samples"][condition][:, :, there] += weights[:, None, None] * counts[:, there]
+
+    def _emit(self, number: int, path: str, condition: int, matrix: Tensor) -> None:
+        """One row per image and class that is there or answered."""
+        import pandas as pd
+
+        right, there, said = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
+        where = ((there + said) > 0).nonzero().flatten()
+        corruption, severity = self.conditions[condition]
+        rows = {"image": number, "path": path, "corruption": corruption, "severity": severity, "label": where.numpy()}
+        counts = {"pixels": there[where].numpy(), "answered": said[where].numpy(), "right": right[where].numpy()}
+        if len(where):
+            self.emit("segmentation_images", pd.DataFrame({**rows, **counts}))
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        found = self.sums["confusions"], self.sums["samples"].numpy(), self.sums["images"]
+        if not int(found[0][0].sum()):
+            raise DataError("No image that could be read has a pixel with a class: there is nothing to judge.")
+        names = self.names()
+        return {
+            "segmentation": figure_table(self.conditions, *found),
+            "segmentation_classes": class_table(self.conditions, *found, names),
+            "segmentation_confusions": confusion_table(found[0][0], names),
+        }
+
+    def names(self) -> list[str]:
+        told = self.setting.classes
+        return list(told) if len(told) == self.classes else [str(c) for c in range(self.classes)]
+
+    def summary(self) -> dict[str, Headline]:
+        found: dict[str, Headline] = {}
+        table = self.tables()["segmentation"]
+        for row in table[table["severity"] == 0].to_dict("records"):
+            note = (
+                f"95 % interval {row['low']:.3g} to {row['high']:.3g} over images" if row["low"] == row["low"] else ""
+            )
+            found[row["metric"]] = Headline(float(row["value"]), "%", int(row["n"]), note)
+        worse = table[(table["severity"] > 0) & (table["metric"] == "mean_iou")]
+        if len(worse):
+            note = f"mean over {len(worse)} conditions: {worse['corruption'].nunique()} corruptions"
+            found["corrupted_mean_iou"] = Headline(float(np.mean(worse["value"])), "%", int(worse["n"].max()), note)
+        return found

@@ -1,0 +1,1 @@
+"""Segmentation under corruption and attack."""
