@@ -1,10 +1,8 @@
-"""Run folders as the engine and the training loop leave them, with fabricated numbers, and a browser."""
+"""Run folders as the engine and the training loop leave them, with fabricated numbers."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,24 +145,3 @@ def make_run(tmp_path: Path) -> MakeRun:
 def make_training(tmp_path: Path) -> MakeRun:
     """make_training('demo') -> a finished training run of 12 epochs."""
     return partial(training_run, tmp_path / "runs")
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A real headless Chromium."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
-    driver = shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("no Chromium with chromedriver to open the report in")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-    for flag in f"{flags} disable-component-update disable-sync hide-scrollbars force-device-scale-factor=1".split():
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(executable_path=driver, env={**os.environ, "no_proxy": "*"})
-    chrome = webdriver.Chrome(options=options, service=service)
-    yield chrome
-    chrome.quit()

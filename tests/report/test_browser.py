@@ -199,7 +199,7 @@ PIXELS = """
 
 
 def test_the_gallery_shows_another_image_and_slides_over_blocks(opened: Any) -> None:
-    overlay = _all(opened, ".stage canvas")[0]
+    overlay = _all(opened, "#gallery .stage canvas")[0]
     grids = _all(opened, "#gallery .grid")
     assert [len(grid.find_elements("css selector", "button")) for grid in grids] == [6, 6, 3, 3]
     assert _all(opened, "#block-slider output")[0].text == "block 5"
@@ -225,7 +225,7 @@ def test_the_brightest_cell_of_a_map_is_where_the_table_says(opened: Any, page: 
     assert table is not None
     cells = table[(table["image"] == 0) & (table["block"] == 5)]
     peak = cells.loc[cells["value"].idxmax()]
-    pixels = opened.execute_script(PIXELS, _all(opened, ".stage canvas")[0])
+    pixels = opened.execute_script(PIXELS, _all(opened, "#gallery .stage canvas")[0])
     brightness = [sum(pixels[i : i + 3]) for i in range(0, len(pixels), 4)]
     assert divmod(brightness.index(max(brightness)), 7) == (peak["row"], peak["col"])
 

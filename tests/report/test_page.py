@@ -86,8 +86,8 @@ def test_the_page_has_all_parts_of_a_panel_in_order(make_run: MakeRun) -> None:
     out = build_report(run, strict=True)
     assert out == run.path.resolve() / "report.html"
     text = _page(out).text
-    order = ["vit_tiny", "mnist5k (test)", "It is <b>large</b>", "Key figures", "Is it <large>?", "n = 1,000 <images>",
-             "Up is <more>.", "trusted", "The table behind it", "all <classes>", "What does the model see",
+    order = ["vit_tiny", "mnist5k (test)", "It is <b>large</b>", "What does the model see", "n = 1,000 <images>",
+             "Up is <more>.", "trusted", "The table behind it", "all <classes>", "All 2 findings", "Key figures",
              "How this was made", "9f2c51d0aa31"]  # fmt: skip
     start = text.index("vitscope report")  # after the contents, which name the sections too
     places = [text.index(part, start) for part in order]

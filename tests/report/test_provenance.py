@@ -30,7 +30,7 @@ def test_key_figures_have_a_cell_per_model_also_where_one_has_none(
     make_run: Callable[..., Run], make_training: Callable[..., Run]
 ) -> None:
     rows = key_figures({"a": make_run("a"), "t": make_training("t")})
-    assert [row["name"] for row in rows] == ["accuracy: top1", "accuracy: loss"]
+    assert [row["name"] for row in rows] == ["recognised at the first guess", "loss"]
     assert rows[0]["cells"] == ['<span class="number" title="93.4567891">93.5 %</span>', "–"]
     assert rows[0]["n"] == "1,000"
 
@@ -39,7 +39,7 @@ def test_a_value_in_the_name_of_a_figure_keeps_its_point(make_run: Callable[...,
     run = make_run("a")
     with Run.create(run.path, run.config, kind="analyze") as writer:
         writer.write_summary({"attack.sparse_l1@0.05": {"value": 1.0, "unit": "%", "n": 3}})
-    assert key_figures({"a": run})[-1]["name"] == "attack: sparse l1@0.05"
+    assert key_figures({"a": run})[-1]["name"] == "attack: sparse l1 at 0.05"
 
 
 def test_shares_are_shown_in_percent(make_run: Callable[..., Run]) -> None:

@@ -16,8 +16,10 @@ COMMANDS = {
     "demo": "train two small ViTs on 5,000 digits, look inside, attack them, write a report",
     "analyze": "look inside one or more models in one pass over the data and write a report",
     "lens": "where a ViT knows the class: every token read by the model's own head",
+    "causes": "which parts of a model make its answer: split it, switch them off, exchange them",
     "attack": "how easily models break: accuracy against the budget of an attacker",
     "evaluate": "how models break: out-of-distribution sets, corruptions, calibration",
+    "explore": "open a model in the browser: point at a token, change it, attack it",
     "report": "draw the report of one or more runs again, without model or data",
     "rerun": "do a run again from the configuration that it saved",
     "train": "train a ViT or a language model, with analyses along the way",
@@ -26,7 +28,7 @@ COMMANDS = {
     "models": "list the models that can be opened and what each can do",
     "cost": "what each attention costs in a model: parameters, FLOPs, time, memory",
 }
-RESUMABLE = ("demo", "analyze", "lens", "attack", "evaluate", "rerun", "train", "sweep")
+RESUMABLE = ("demo", "analyze", "lens", "causes", "attack", "evaluate", "rerun", "train", "sweep")
 
 EXAMPLES = """\
   vitscope demo

@@ -19,6 +19,7 @@ EXAMPLES = """\
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks pgd --eps 1/255 --lens
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks autoattack --eps 4/255 --every 10 --cumulative
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks fgsm,pgd --protocol published
+  vitscope attack runs/scenes --data digit-scenes --images 50 --attacks noise,pgd --eps 2/255,8/255 --out runs/attacked
   torchrun --nproc_per_node 2 -m vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --out runs/attack
 """
 Words = with_file(AttackOptions)

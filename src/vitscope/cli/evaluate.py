@@ -15,6 +15,7 @@ EXAMPLES = """\
       --ood V2=path/to/imagenetv2-matched-frequency-format-val,SKETCH=path/to/sketch --out runs/pair
   vitscope evaluate runs/softmax runs/rpc --data mnist5k --corrupt noise,fog --severities 1,3,5 --out runs/broken
   vitscope evaluate path/to/stories260K --data pydoc --context 128 --swap --noise 0.02 --out runs/swapped
+  vitscope evaluate runs/scenes --data digit-scenes --corrupt all --severities 1-3 --out runs/broken
   torchrun --nproc_per_node 2 -m vitscope evaluate runs/softmax --data mnist5k --corrupt all --out runs/broken
 """
 Words = with_file(EvaluateOptions)

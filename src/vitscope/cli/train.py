@@ -19,10 +19,14 @@ EXAMPLES = """\
   vitscope train --data path/to/pictures --model vit_small_patch16_224 --epochs 50 --augment flip --out runs/mine
   vitscope train --recipe small --attention rpc:layers=0 --probe kpca.reconstruction,accuracy --out runs/rpc
   vitscope train --recipe quick --weights runs/digits --lr 1e-4 --data path/to/pictures --out runs/tuned
+  vitscope train --refine runs/digits --refine-kind linear --out runs/digits-lens
   vitscope train --recipe quick --weights runs/digits --evaluate --data mnist5k --out runs/judged
   vitscope train --recipe quick --track tensorboard,wandb --track-offline --out runs/tracked
   vitscope train --recipe quick-text --out runs/pydoc
   vitscope train --recipe lm-small --data path/to/texts --vocabulary words:20000 --context 128 --out runs/mine
+  vitscope train --recipe sentences --weights path/to/encoder --data path/to/SST-2 --test-split dev --out runs/sst2
+  vitscope train --recipe segmenter-small --out runs/scenes
+  vitscope train --recipe segmenter --root path/to/ade20k --weights vit_tiny.safetensors --out runs/ade
   torchrun --nproc_per_node 2 -m vitscope train --recipe quick --out runs/two
 """
 
@@ -32,7 +36,8 @@ class Words(FromFile, TrainOptions):
     """Train a ViT. The same command again resumes it exactly; `vitscope analyze OUT` then looks inside."""
 
     recipe: Annotated[str | None, named("NAME")] = None
-    """a name for options that belong together (quick, small, cifar, deit; on texts quick-text, lm-small, symlm)"""
+    """a name for options that belong together (quick, small, cifar, deit, fan; on texts quick-text, lm-small, symlm,
+    sentences; of pixels segmenter, segmenter-small)"""
 
 
 def main(arguments: Sequence[str]) -> None:

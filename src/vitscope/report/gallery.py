@@ -45,7 +45,7 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
             number, path = int(record["image"]), str(record.get("path", ""))
             key = path or str(number)
             if key not in images:
-                picture = _thumbnail(run.images_dir / f"{number}.png") if len(images) < limit else None
+                picture = thumbnail(run.images_dir / f"{number}.png") if len(images) < limit else None
                 if picture is None:
                     continue
                 name = _text(record, "class_name") or _number(record, "label")
@@ -143,7 +143,7 @@ def colour_tables() -> dict[str, str]:
     return {"sequential": table(SEQUENTIAL), "diverging": table(DIVERGING)}
 
 
-def _thumbnail(path: Path) -> str | None:
+def thumbnail(path: Path) -> str | None:
     """A picture as data URI; None where it is absent or broken."""
     from PIL import Image
 

@@ -81,7 +81,7 @@
   addEventListener("hashchange", reveal);
   reveal();
   addEventListener("beforeprint", () => all("details.panel, details.made").forEach((panel) => { panel.open = true; }));
-  const contents = document.querySelector(".toc details");
+  const contents = document.querySelector(".toc > details");
   if (matchMedia("(max-width: 62rem)").matches) contents.open = false;
 
   // Where am I? Marks the section in the contents.
@@ -171,6 +171,17 @@
     }));
     drawStage();
   };
+  const hero = document.querySelector(".hero");
+  const shownFirst = hero && data.rows.findIndex((r) => r.images[0]);
+  if (hero && shownFirst >= 0) { // the first picture with its first map, after the last block
+    const maps = data.rows[shownFirst].images[0];
+    const last = Math.max(...Object.keys(maps.blocks).map(Number));
+    const stage = hero.querySelectorAll(".stage")[1];
+    const canvas = stage.querySelector("canvas");
+    paint(canvas, maps.w, maps.h, bytes(maps.blocks[last]), data.rows[shownFirst].signed ? colours.diverging : colours.sequential);
+    stage.hidden = false;
+    hero.querySelector("figcaption").textContent = `${data.rows[shownFirst].map}, block ${last}`;
+  }
   let slideTo = () => drawStage();
   drawImage();
   if (blocks.length) {

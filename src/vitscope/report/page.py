@@ -25,6 +25,7 @@ from vitscope.report.wording import in_words, words_of
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+    from vitscope.report.figures import LineStyle
     from vitscope.runs import Run
 
 logger = logging.getLogger(__name__)
@@ -175,10 +176,11 @@ def _render(
 
     import vitscope
     from vitscope.report import provenance
+    from vitscope.report.card import side_by_side
     from vitscope.report.figures import model_styles
     from vitscope.report.gallery import colour_tables
     from vitscope.report.html_table import breakable, html_table
-    from vitscope.report.svg import CSS_VARIABLES
+    from vitscope.report.svg import CSS_VARIABLES, slug
 
     files = resources.files("vitscope.report")
     style, script, template = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
@@ -200,7 +202,10 @@ def _render(
         ],
         headline=provenance.headline(runs),
         notices=[*provenance.notices(runs), *problems],
+        cards=_cards(panels, model_styles(runs)),
+        compared=side_by_side([(slug(p.key), p.card) for p in panels if p.card], list(runs)) if len(runs) > 1 else [],
         findings=_headlines(panels),
+        contents=_contents(panels),
         key_figures=provenance.key_figures(runs),
         panels=[_panel(panel, figures, runs, page, rows) for panel in panels],
         gallery=gallery,
@@ -211,6 +216,34 @@ def _render(
         ],
         words=words,
     )
+
+
+def _cards(panels: list[Panel], styles: Mapping[str, LineStyle]) -> list[dict[str, Any]]:
+    """One per lens: the card that one of its panels brings, else what its first panel found."""
+    from vitscope.report.card import of_words, shown
+    from vitscope.report.svg import slug
+
+    lenses: dict[str, list[Panel]] = {}
+    for panel in panels:
+        lenses.setdefault(panel.lens or panel.title, []).append(panel)
+    found: list[tuple[int, dict[str, Any]]] = []
+    for members in lenses.values():
+        carded = next((panel for panel in members if panel.card), members[0])
+        if carded.card is not None:
+            found.append((carded.card.order, shown(carded.card, slug(carded.key), styles)))
+        elif (words := of_words(carded)) is not None:
+            found.append((90, {**words, "panel": slug(carded.key)}))
+    return [card for _, card in sorted(found, key=lambda each: each[0])]
+
+
+def _contents(panels: list[Panel]) -> list[dict[str, Any]]:
+    """Lenses by name, each with its panels."""
+    from vitscope.report.svg import slug
+
+    lenses: dict[str, list[tuple[str, str]]] = {}
+    for panel in panels:
+        lenses.setdefault(panel.lens or panel.title, []).append((slug(panel.key), panel.title))
+    return [{"name": name, "panels": members} for name, members in lenses.items()]
 
 
 def _headlines(panels: list[Panel]) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from vitscope.report.card import Card
     from vitscope.runs import Run
 
 
@@ -39,6 +40,8 @@ class Panel:
     write: Sequence[Callable[[], object]] = ()  # called by build_report: files beside the page (an animation, tables)
     html: str = ""  # optional trusted extra markup (a slider, a verdict table); the panel escapes what is foreign
     order: int = 50  # smaller comes first
+    lens: str = ""  # what the contents call it: panels of one lens stand together there; '' for its title
+    card: Card | None = None  # what the first screen says of the lens
 
 
 PanelFunction = Callable[[Mapping[str, "Run"]], "Panel | None"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ def protocol(runs: Mapping[str, Run], table: str, variant: str) -> str:
     if len(set(lines.values())) == 1:
         return f"{variant} · {next(iter(lines.values()))}"
     return " · ".join([variant, *(f"{label}: {line}" for label, line in lines.items())])
+
+
+def asked(runs: Mapping[str, Run], table: str, analysis: str, words: Callable[[Mapping[str, Any]], str]) -> str:
+    """What `words` says of the options that an analysis had, once where the runs agree."""
+    from vitscope.report.sources import owner_of
+
+    options = [owner_of(run, table).config.get("analyses", {}).get(analysis, {}) for run in runs.values()]
+    return " and ".join(sorted(set(map(words, options))))
 
 
 def _prepared(preprocess: Mapping[str, Any]) -> str:

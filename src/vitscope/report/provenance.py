@@ -78,7 +78,7 @@ def notices(runs: Mapping[str, Run]) -> list[str]:
     prints = {label: fingerprint_of(run) for label, run in runs.items()}
     if len({p for p in prints.values() if p}) > 1:
         items = words_of(runs).items
-        found.append(f"The models did not see the same {items} (their data fingerprints differ): compare with care.")
+        found.append(f"The models did not see the same {items}: compare with care.")
     return found
 
 
@@ -158,7 +158,30 @@ def _git(git: Mapping[str, Any]) -> str:
     return f"{str(git.get('commit') or 'no commit')[:12]} on {git.get('branch')}, {state}"
 
 
+_WORDS = {
+    "accuracy.top1": "recognised at the first guess",
+    "accuracy.top5": "recognised within five guesses",
+    "accuracy.loss": "loss",
+    "accuracy.ece": "calibration error",
+    "kpca": "kernel PCA",
+    "cka": "CKA",
+    "log10": "decades of",
+    "cls": "class token",
+    "attn": "attention",
+    "mlp": "MLP",
+    "phi": "‖φ(q)‖²",
+    "h": "‖h‖²",
+    "pgd": "PGD",
+    "fgsm": "FGSM",
+    "top5": "within five guesses",
+}  # of what people would not say so
+
+
 def _spoken(name: str) -> str:
-    """`class_space.token_share` -> `class space: token share`; behind an @ stands a value: `attack: pgd@0.05`."""
+    """`class_space.token_share` -> `class space: token share`; behind an @ is a value: `attack: PGD at 0.05`."""
     what, at, value = name.partition("@")
-    return what.replace(".", ": ").replace("_", " ") + at + value
+    said = _WORDS.get(what)
+    if said is None:
+        parts = [" ".join(_WORDS.get(word, word) for word in part.split("_")) for part in what.split(".")]
+        said = ": ".join(parts)
+    return f"{said} at {value}" if at else said

@@ -35,6 +35,7 @@ def in_words(panel: Panel, words: Words) -> Panel:
         reading=words.say(panel.reading),
         protocol=words.say(panel.protocol),
         findings=[replace(finding, text=words.say(finding.text)) for finding in panel.findings],
+        card=panel.card and replace(panel.card, says=words.say(panel.card.says), name=words.say(panel.card.name)),
     )
 
 

@@ -1,0 +1,281 @@
+// The explorer: what is looked at, from where, with which changes; it is in the address, so a view can be linked.
+import { getJson, postBinary, postJson, postText } from "./api.js";
+import { BreakPanel } from "./breaking.js";
+import { ChangePanel } from "./change.js";
+import { Chooser } from "./choose.js";
+import { make, setColours } from "./draw.js";
+import { View } from "./view.js";
+
+const message = document.querySelector("#message");
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+
+class App {
+  constructor(start) {
+    this.start = start;
+    this.pictures = []; // of one's own
+    this.brushing = false;
+    this.known = new Map(); // unchanged views by input: what changes are compared with
+    this.asking = null;
+    this.hover = null;
+    const asked = new URLSearchParams(location.search);
+    const number = (name, otherwise) => (asked.has(name) && /^\d+$/.test(asked.get(name)) ? Number(asked.get(name)) : otherwise);
+    const first = asked.has("picture") ? { hash: asked.get("picture") } : asked.has("text") ? { text: asked.get("text") } : start.data ? { item: number("item", 0) } : null;
+    this.state = {
+      subject: first, clean: first, token: number("token", 0), block: number("block", start.models[0].blocks - 1), view: 0,
+      region: new Set(), changes: start.models.map(() => []), chosen: start.models.map(() => number("class", null)),
+    };
+    this.state.block = Math.min(this.state.block, start.models[0].blocks - 1);
+    this.views = start.models.map((facts, i) => new View(i, facts, this));
+    const box = document.querySelector("#views");
+    box.append(...this.views.map((view) => view.element));
+    box.classList.toggle("several", this.views.length > 1);
+    if (this.views.length === 1) this.views[0].element.querySelector(".right").append(document.querySelector("#panels")); // beside the answer
+    this.chooser = new Chooser(this, start);
+    this.change = new ChangePanel(this, start);
+    this.break = new BreakPanel(this, start);
+    document.querySelector("#about").textContent = [start.models.map((m) => m.name).join(" and "), start.data && `${start.data.name} ${start.data.split}`].filter(Boolean).join(" · ");
+    document.title = `${start.models.map((m) => m.name).join(", ")} · vitscope explore`;
+    document.querySelector("#copy").addEventListener("click", () => this.copy());
+    document.querySelector("#save").addEventListener("click", () => this.save());
+    const code = document.querySelector("#code");
+    code.querySelector("[data-close]").addEventListener("click", () => code.close());
+    code.querySelector("[data-copy]").addEventListener("click", () => this.toClipboard(code.querySelector("pre").textContent));
+    addEventListener("pointerup", () => { this.pressed = null; });
+    start.notes.forEach((note) => box.before(make("p", { className: "notice" }, note)));
+  }
+
+  get broken() { return !same(this.state.subject, this.state.clean); }
+
+  say(text, bad = false) {
+    message.hidden = !text;
+    message.textContent = text;
+    message.classList.toggle("bad", bad);
+  }
+
+  // Do something that may fail: an error is said in words.
+  async doing(action) {
+    document.body.classList.add("busy");
+    try {
+      this.say("");
+      await action();
+    } catch (error) {
+      if (error.name !== "AbortError") this.say(error.message, true);
+    } finally {
+      document.body.classList.remove("busy");
+    }
+  }
+
+  // --- what is looked at --------------------------------------------------------------------------------------------
+
+  setSubject(subject) {
+    Object.assign(this.state, { subject, clean: subject });
+    if (subject.text) this.state.token = Infinity; // the last one, which says what comes next
+    this.state.chosen = this.state.chosen.map(() => null);
+    return this.look();
+  }
+
+  setBroken(subject) {
+    this.state.subject = subject;
+    return this.look();
+  }
+
+  setChanges(model, changes) {
+    const old = this.state.changes[model];
+    this.state.changes[model] = changes;
+    return this.look(() => { this.state.changes[model] = old; });
+  }
+
+  asked(model, subject, changes, chosen) {
+    return { model, subject, changes, class: chosen };
+  }
+
+  async look(undo) {
+    document.body.classList.toggle("empty", !this.state.subject);
+    if (!this.state.subject) { this.chooser.mark(null); return; }
+    if (this.asking) this.asking.abort();
+    const asking = new AbortController();
+    this.asking = asking;
+    let failed = true;
+    await this.doing(async () => {
+      const { subject, clean, changes, chosen } = this.state;
+      const found = await Promise.all(this.views.map(async (view, m) => {
+        const before = await this.reference(m, clean, chosen[m], asking.signal);
+        const plain = same(subject, clean) && !changes[m].length;
+        const now = plain ? before : await postBinary("api/look", this.asked(m, subject, changes[m], before.chosen), asking.signal);
+        return [now, before];
+      }));
+      failed = false;
+      this.state.token = Math.min(this.state.token, found[this.state.view][0].tokens - 1);
+      found.forEach(([now, before], m) => this.views[m].show(now, before));
+      this.change.show(this.views);
+      this.break.show(this.views);
+      this.chooser.mark(clean);
+      this.address();
+    });
+    if (failed && !asking.signal.aborted && undo) undo();
+    document.body.dataset.ready = String(Number(document.body.dataset.ready || 0) + 1);
+  }
+
+  // The unchanged view of the clean input, asked for once.
+  async reference(model, subject, chosen, signal) {
+    const key = JSON.stringify([model, subject, chosen]);
+    if (!this.known.has(key)) {
+      this.known.set(key, await postBinary("api/look", this.asked(model, subject, [], chosen), signal));
+      if (this.known.size > 8) this.known.delete(this.known.keys().next().value);
+    }
+    return this.known.get(key);
+  }
+
+  choose(view, text) {
+    const wanted = text.trim().toLowerCase();
+    const named = Object.entries(view.now.t.names || view.facts.classes).find(([, name]) => String(name).trim().toLowerCase() === wanted);
+    const number = named ? Number(named[0]) : /^\d+$/.test(wanted) ? Number(wanted) : -1;
+    if (number < 0 || number >= view.facts.num_classes) { this.say(`There is no class “${text}”.`, true); return; }
+    this.state.chosen[view.number] = number;
+    this.look();
+  }
+
+  // --- pointing -------------------------------------------------------------------------------------------------------
+
+  // The token that a view shows: its own, or the one at the same place as in the view that is pointed at.
+  tokenOf(view) {
+    const { view: from, token } = this.hover || this.state;
+    const block = Math.min(this.state.block, view.facts.blocks - 1);
+    if (!view.now) return { token: null, block };
+    if (from === view.number) return { token: Math.min(token, view.now.tokens - 1), block };
+    const other = this.views[from];
+    if (!other.now || token < other.now.prefix || view.now.t.words.length) return { token: Math.min(token, view.now.tokens - 1), block };
+    const place = other.tokenToPlace(token);
+    return { token: view.placeToToken(place.x, place.y), block };
+  }
+
+  point(view, token) {
+    if (this.pressed && token !== null) this.brush(token);
+    const hover = token === null ? null : { view: view.number, token };
+    if (same(hover, this.hover)) return;
+    this.hover = hover;
+    this.draw();
+  }
+
+  press(view, token, event) {
+    if (token === null) return;
+    if (!this.brushing) { this.pin(view, token); return; }
+    event.preventDefault();
+    this.pressed = this.state.region.has(token) ? "remove" : "add";
+    this.brush(token);
+  }
+
+  brush(token) {
+    if (this.pressed === "add") this.state.region.add(token);
+    else this.state.region.delete(token);
+    this.draw();
+    this.change.update();
+  }
+
+  toggleRegion(token) {
+    this.pressed = this.state.region.has(token) ? "remove" : "add";
+    this.brush(token);
+    this.pressed = null;
+  }
+
+  pin(view, token) {
+    Object.assign(this.state, { token, view: view.number });
+    this.hover = null;
+    this.draw();
+    this.address();
+  }
+
+  setBlock(block) {
+    this.state.block = block;
+    this.draw();
+    this.address();
+  }
+
+  // Mark the same place in all pictures.
+  link(place) {
+    for (const view of this.views) if (view.now && place) view.place(view.cursor, view.placeToToken(place.x, place.y));
+    if (!place) this.views.forEach((view) => view.now && view.place(view.cursor, this.tokenOf(view).token));
+  }
+
+  draw() {
+    const begun = performance.now();
+    this.views.forEach((view) => view.now && view.draw());
+    this.took = performance.now() - begun;
+    document.body.dataset.took = this.took.toFixed(1);
+  }
+
+  // A large model's attention comes by the row, a moment after the pointer rests.
+  wantRows(view, token) {
+    clearTimeout(view.wanting);
+    view.wanting = setTimeout(async () => {
+      const { now } = view;
+      const { subject, changes } = this.state;
+      try {
+        const rows = await postBinary("api/rows", { ...this.asked(view.number, subject, changes[view.number], null), token });
+        if (view.now !== now || this.tokenOf(view).token !== token) return;
+        now.rows = rows;
+        this.draw();
+      } catch (error) {
+        this.say(error.message, true);
+      }
+    }, 60);
+  }
+
+  address() {
+    const { clean, token, block, chosen } = this.state;
+    const words = new URLSearchParams();
+    if (clean.item !== undefined) words.set("item", clean.item);
+    if (clean.hash) words.set("picture", clean.hash);
+    if (clean.text) words.set("text", clean.text);
+    words.set("token", token);
+    words.set("block", block);
+    if (chosen[0] !== null) words.set("class", chosen[0]);
+    history.replaceState(null, "", `?${words}`);
+  }
+
+  // --- take it with you -----------------------------------------------------------------------------------------------
+
+  whole() {
+    const m = this.state.view;
+    return this.asked(m, this.state.subject, this.state.changes[m], this.views[m].now ? this.views[m].now.t.chosen : null);
+  }
+
+  copy() {
+    return this.doing(async () => {
+      const text = await postText("api/script", this.whole());
+      const code = document.querySelector("#code");
+      code.querySelector("pre").textContent = text;
+      code.showModal();
+      await this.toClipboard(text);
+    });
+  }
+
+  async toClipboard(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      this.say("The script is on the clipboard.");
+    } catch {
+      this.say("The browser does not give the clipboard: select the script and copy it.");
+    }
+  }
+
+  save() {
+    return this.doing(async () => {
+      const { folder } = await postJson("api/save", this.whole());
+      this.say(`Saved to ${folder}: tables, script.py and report.html.`);
+    });
+  }
+}
+
+try {
+  const start = await getJson("api/start");
+  setColours(start.colours);
+  const app = new App(start);
+  await app.look();
+  if (!start.text && start.data) await app.chooser.list(app.state.clean && app.state.clean.item !== undefined ? app.state.clean.item - (app.state.clean.item % start.per_page) : 0);
+  document.body.dataset.started = "true";
+} catch (error) {
+  message.hidden = false;
+  message.classList.add("bad");
+  message.textContent = error.message;
+}

@@ -1,0 +1,62 @@
+"""The picture of a saved view: the answer before and after the changes, and block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import stacked, tables_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitscope.runs import Run
+
+
+@register_panel("explored")
+def explored_panel(runs: Mapping[str, Run]) -> Panel | None:
+    """What the explorer showed."""
+    answers, blocks = tables_of(runs, "explored"), tables_of(runs, "explored_blocks")
+    if not answers:
+        return None
+    changes = [line for label in answers for line in runs[label].config.get("view", {}).get("changes", [])]
+    figures = {"explored_blocks": draw_blocks(blocks)} if blocks else {}
+    return Panel(
+        key="explored",
+        lens="Explored",
+        title="What did the change do to the answer?" if changes else "What does the model answer?",
+        figures=figures,
+        alt=dict.fromkeys(
+            figures, "Probability of the chosen class read off every block, before and after the changes"
+        ),
+        captions=dict.fromkeys(figures, "The model's own head on every block's output. One input."),
+        reading=" ".join(["One input, as it was saved from the explorer.", *changes]),
+        tables={"explored": stacked(answers), **({"explored_blocks": stacked(blocks)} if blocks else {})},
+        protocol="script.py beside this page makes the same view again.",
+        findings=[_finding(label, table, len(answers) > 1) for label, table in answers.items()],
+        order=5,
+    )
+
+
+def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+    top: Any = max(table.to_dict("records"), key=itemgetter("after"))
+    moved = abs(top["after"] - top["before"]) >= 0.0005
+    text = f"the answer is {top['class_name']} with {100 * top['after']:.1f} %"
+    text += f" ({100 * top['before']:.1f} % without the changes)." if moved else "."
+    return Finding(f"{label}: {text}" if several else text, 0.9)
+
+
+def draw_blocks(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """Probability of the chosen class against the block."""
+    from vitscope.report import figures as f
+
+    fig, (ax,) = f.new_figure(width=f.PAGE * 0.72, height=2.8)
+    for table in tables.values():
+        for column, colour in (("before", f.MUTED), ("after", f.BLUE)):
+            f.line_per_block(ax, table["block"], 100 * table[f"p_{column}"], style=f.LineStyle(colour), label=column)
+    f.label_axes(ax, x="block", y="probability of the chosen class (%)", title="")
+    f.direct_labels(ax)
+    return fig

@@ -1,0 +1,67 @@
+"""What the page must know before it draws: models, data, attacks, limits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vitscope.explorer.breaking import ATTACKS, MOST_EPSILON, MOST_STEPS
+from vitscope.explorer.subjects import MOST_BYTES, MOST_PIXELS
+from vitscope.robustness.corruptions.names import FAMILIES, SEVERITIES
+
+if TYPE_CHECKING:
+    from vitscope.explorer.session import Session
+    from vitscope.models import Model
+
+PER_PAGE = 24  # items in the chooser
+
+
+def start_facts(session: Session) -> dict[str, Any]:
+    from vitscope.report.gallery import colour_tables
+
+    data = session.data
+    return {
+        "models": [model_facts(model) | {"classes": session.classes(i)} for i, model in enumerate(session.models)],
+        "text": session.text,
+        "data": None if data is None or session.text else {"name": data.name, "split": data.split, "items": len(data)},
+        "attacks": list(ATTACKS),
+        "most_epsilon": MOST_EPSILON,
+        "most_steps": MOST_STEPS,
+        "corruptions": {family: list(names) for family, names in FAMILIES.items()},
+        "severities": list(SEVERITIES),
+        "most_bytes": MOST_BYTES,
+        "most_pixels": MOST_PIXELS,
+        "per_page": PER_PAGE,
+        "notes": list(dict.fromkeys(session.notes)),
+        "colours": colour_tables(),
+    }
+
+
+def model_facts(model: Model) -> dict[str, Any]:
+    layout = model.layout
+    prefix = (
+        [] if model.row.text else [k for k, s in layout.spans.items() if k != "image" for _ in range(s.start, s.stop)]
+    )
+    return {
+        "name": model.name,
+        "about": str(layout),
+        "blocks": layout.blocks,
+        "heads": layout.heads,
+        "prefix": prefix,
+        "grid": None if model.row.text else list(layout.grid),
+        "num_classes": model.num_classes,
+        "causal": bool(getattr(layout, "causal", False)),
+    }
+
+
+def item_facts(session: Session, first: int) -> dict[str, Any]:
+    """A page of the chooser."""
+    data = session.data
+    if data is None or session.text:
+        return {"items": [], "of": 0}
+    first = max(0, min(first, len(data) - 1))
+    names = session.classes(0)
+    listed = []
+    for item in range(first, min(first + PER_PAGE, len(data))):
+        label = session.label(0, item)
+        listed.append({"item": item, "label": names[label] if label >= 0 else None})
+    return {"items": listed, "of": len(data), "from": first}

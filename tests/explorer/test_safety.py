@@ -1,0 +1,165 @@
+"""Only the printed address lets in; foreign hosts, pages and frames are refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import vitscope
+from vitscope.errors import VitscopeError
+from vitscope.explorer.safety import Guard, check_origin
+
+
+def test_it_listens_on_this_machine_only(explorer):
+    assert explorer._socket.getsockname()[0] == "127.0.0.1"
+    assert explorer.url.startswith("http://127.0.0.1:")
+
+
+def test_the_token_of_the_address_becomes_a_cookie_that_scripts_cannot_read(explorer):
+    httpx = pytest.importorskip("httpx")
+    with httpx.Client(trust_env=False) as http:
+        answer = http.get(explorer.url + "&item=3")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/?item=3")
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert f"vitscope-{explorer.guard.port}=" in cookie  # cookies do not know ports
+        assert http.get(explorer.url.split("/?")[0]).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/api/start", "/api/items", "/api/thumb/0", "/?key=wrong"])
+def test_without_token_and_cookie_nothing_is_answered(explorer, path):
+    httpx = pytest.importorskip("httpx")
+    answer = httpx.get(explorer.url.split("/?")[0] + path, trust_env=False)
+    assert answer.status_code == 401
+    assert "Open the address" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"host": "evil.example:{port}"}, 403),  # a name that was rebound to this machine
+        ({"host": "127.0.0.1"}, 403),
+        ({"host": "localhost:{port}", "origin": "http://localhost:{port}"}, 200),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://127.0.0.1:1"}, 403),  # another server on this machine
+        ({"origin": "https://127.0.0.1:{port}"}, 403),
+        ({"origin": "null"}, 403),  # a file, or a frame without an origin
+        ({"origin": None}, 403),
+    ],
+)
+def test_host_and_origin_are_checked(client, headers, status):
+    port = client.base.rpartition(":")[2]
+    given = {k: v and v.format(port=port) for k, v in headers.items()}
+    request = client.http.build_request("POST", "/api/look", json={"subject": {"item": 0}})
+    for name, value in given.items():
+        if value is None:
+            del request.headers[name]
+        else:
+            request.headers[name] = value
+    if "localhost" in given.get("host", ""):
+        request.headers["cookie"] = f"vitscope-{port}={client.http.cookies[f'vitscope-{port}']}"
+    assert client.http.send(request).status_code == status
+
+
+def test_every_answer_has_a_policy_without_outside_sources_and_inline_script(client):
+    for path in ("/", "/page/main.js", "/api/start", "/nothing"):
+        headers = client.http.get(path).headers
+        policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == "'self'"
+        assert policy["style-src"] == "'self'"
+        assert policy["frame-ancestors"] == "'none'"
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("path", ["/page/../server.py", "/page/..%2Fserver.py", "/page/x.js", "/page/%2Fetc%2Fpasswd"])
+def test_no_other_file_than_the_pages_own_is_given(client, path):
+    assert client.http.get(path).status_code == 404
+
+
+def test_only_a_notebooks_own_origin_may_frame_it():
+    guard = Guard(port=1, frame=(check_origin("http://localhost:8888"),))
+    assert guard.headers()["Content-Security-Policy"].endswith("frame-ancestors http://localhost:8888")
+    for wrong in ("localhost:8888", "http://*", "http://a; script-src *", "http://a/b", "file:///x", "http://a b"):
+        with pytest.raises(VitscopeError, match="origin"):
+            check_origin(wrong)
+
+
+def test_an_address_for_others_takes_numbers_and_its_own_name_not_foreign_ones():
+    guard = Guard("0.0.0.0", 8000)
+    assert guard.knows_host("192.0.2.7:8000")
+    assert guard.knows_host(f"{socket.gethostname()}:8000")
+    assert not guard.knows_host("evil.example:8000")
+    assert not Guard("127.0.0.1", 8000).knows_host("192.0.2.7:8000")
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(VitscopeError, match=r"pip install 'vitscope\[explore\]'"):
+        vitscope.explore("vit_tiny_patch16_224")
+
+
+def test_a_port_in_use_is_said_in_words(explorer, model):
+    with pytest.raises(VitscopeError, match="Cannot listen on"):
+        vitscope.explore(model, port=explorer.guard.port)
+
+
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(weights, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "vitscope",
+        "explore",
+        "vit_tiny_patch16_224",
+        "--weights",
+        str(weights(0)),
+        "--no-browser",
+    ]
+    command += [
+        "--model-options",
+        "img_size=28",
+        "patch_size=7",
+        "in_chans=1",
+        "embed_dim=16",
+        "depth=3",
+        "num_heads=2",
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+        # tests in the background of a shell ignore Ctrl-C, and so would what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        assert "Ctrl-C ends it" in process.stdout.readline()
+        address = process.stdout.readline().strip()
+        port = int(address.split(":")[2].split("/")[0])
+        held = socket.create_connection(("127.0.0.1", port), 5)  # somebody who is still connected
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        code = process.wait(20)
+        waited = time.monotonic() - begun
+        held.close()
+    finally:
+        process.kill()
+    err = process.communicate()[1]
+    assert code == 130
+    assert err.strip() == "Stopped."
+    assert waited < 15  # a guard against hanging, not a measurement
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), 1)
