@@ -1,6 +1,7 @@
 """What RPC-Attention costs beside symmetric attention, and what the fused step saves beside an explicit softmax.
 
 python benchmarks/attention.py          heads of 64, 4 iterations, N = 197 (224 x 224) and N = 1,025 (512 x 512)
+python benchmarks/attention.py --tokens 256      causal, 8 heads of 16, 4 iterations: a layer of the language model
 
 Ratios of minima and medians of interleaved repeats; peak memory is exact. Run it alone on the machine.
 """
@@ -22,6 +23,7 @@ from vitscope.attention.rpc import VARIANTS
 
 ITERATIONS, LAMBDA, HEADS, SIZE = 4, 4.0, 3, 64
 BATCH = {197: 8, 1025: 1}
+CAUSAL, CAUSAL_OVERHEAD, CAUSAL_SHAPE = 256, 1.7, (16, 8, 16)  # N; the bound; batch, heads, head size
 # RPC <= bound * n * symmetric
 OVERHEAD = {197: 1.6, 1025: 1.35}
 # explicit / fused, at least
@@ -104,14 +106,51 @@ def compare(tokens: int, repeats: int) -> None:
             print(f"  {what:<58} {share:7.3f}")
 
 
+def compare_causal(repeats: int) -> None:
+    """RPC with prefix means beside causal symmetric attention, and what is kept for the backward pass."""
+    batch, heads, size = CAUSAL_SHAPE
+    both = torch.randn(batch, CAUSAL, 2, heads, size, generator=torch.Generator().manual_seed(0))
+    k, v = (part.permute(0, 2, 1, 3).detach().requires_grad_() for part in both.unbind(2))
+    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "symmetric": partial(symmetric_attention, is_causal=True),
+        **{
+            variant: partial(rpc_attention, iterations=ITERATIONS, lambd=LAMBDA, variant=variant, is_causal=True)
+            for variant in VARIANTS
+            if variant != "code"  # its mu is over all tokens
+        },
+    }
+    print(f"\nN = {CAUSAL}, causal, batch {batch}, {heads} heads of {size}, {ITERATIONS} iterations, {repeats} repeats")
+    print(f"  {'':<58} {'minima':>7} {'medians':>7}")
+    for mode in ("forward", "forward + backward"):
+        seconds = interleaved({name: passes(f, k, v)[mode] for name, f in functions.items()}, repeats)
+        base = seconds.pop("symmetric")
+        for variant, times in seconds.items():
+            minima, medians = min(times) / min(base), statistics.median(times) / statistics.median(base)
+            what = f"{mode}: {variant} / ({ITERATIONS} x symmetric)"
+            line(what, minima / ITERATIONS, medians / ITERATIONS, CAUSAL_OVERHEAD, at_most=True)
+    for name, function in functions.items():
+        kept: dict[int, int] = {}  # by where they lie: what two operations keep is there once
+
+        def keep(x: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            function(k, v)
+        matrix = 4 * batch * heads * CAUSAL**2
+        total, largest = sum(kept.values()) / 1e6, max(kept.values()) / 1e6
+        print(f"  {name}: {total:.1f} MB kept for the backward pass, the largest tensor {largest:.1f} MB; "
+              f"an N x N matrix per head would be {matrix / 1e6:.1f} MB")  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--tokens", type=int, nargs="+", default=list(BATCH), choices=list(BATCH))
+    parser.add_argument("--tokens", type=int, nargs="+", default=[*BATCH, CAUSAL], choices=[*BATCH, CAUSAL])
     options = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for tokens in options.tokens:
-        compare(tokens, options.repeats)
+        compare_causal(options.repeats) if tokens == CAUSAL else compare(tokens, options.repeats)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,6 +43,27 @@ def _registries() -> Iterator[None]:
 def repository() -> Path:
     """The root of the clone."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real headless Chromium."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+    driver = shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("no Chromium with chromedriver to open pages in")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    flags = "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+    for flag in f"{flags} disable-component-update disable-sync hide-scrollbars force-device-scale-factor=1".split():
+        options.add_argument(f"--{flag}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    service = webdriver.ChromeService(executable_path=driver, env={**os.environ, "no_proxy": "*"})
+    chrome = webdriver.Chrome(options=options, service=service)
+    yield chrome
+    chrome.quit()
 
 
 def skip_reasons(reports: list[Any]) -> Counter[str]:

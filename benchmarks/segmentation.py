@@ -1,0 +1,118 @@
+"""What segmentation costs: `evaluate` against forward passes, the lens on patches, and memory over many images.
+
+    python benchmarks/segmentation.py                 # ViT-Tiny at 224 x 224 with random weights, both decoders
+    python benchmarks/segmentation.py --images 64 512 # memory over few and over many images
+
+A forward pass includes the decoder and resizing its classes to the picture. `evaluate` reads pictures and label maps
+that lie in memory, and counts confusions. Memory is that of processes of their own, which never give their peak back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import vitscope
+from timing import interleaved, report
+
+CLASSES, SIDE, BATCH = 21, 224, 16
+BOUND, FLAT = 1.15, 1.05
+
+
+class Scenes:
+    """Pictures of noise, or their label maps of large squares, made when they are looked at."""
+
+    alike = True  # in size
+
+    def __init__(self, n: int, maps: bool) -> None:
+        self.n, self.maps = n, maps
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        if not 0 <= i < self.n:
+            raise IndexError(i)
+        rng = np.random.default_rng(i % 64)
+        if not self.maps:
+            return rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+        return rng.integers(0, CLASSES, (7, 7), dtype=np.uint8).repeat(SIDE // 7, 0).repeat(SIDE // 7, 1)
+
+
+def scenes(images: int) -> Any:
+    """Data for segmentation, of a source in memory."""
+    from vitscope.data import Source
+    from vitscope.data.segmentation.dataset import SegmentationData
+    from vitscope.data.source import as_source
+
+    names = [str(i) for i in range(images)]
+    classes = [str(c) for c in range(CLASSES)]
+    source = Source(Scenes(images, False), classes=classes, maps=Scenes(images, True), names=names, content="noise")
+    return SegmentationData(as_source(source, "noise"), range(images), name="noise", split="all")
+
+
+def model(decoder: str) -> vitscope.Model:
+    return vitscope.open_model("segmenter", "random", num_classes=CLASSES, decoder=decoder)
+
+
+def run(opened: vitscope.Model, images: int, analyses: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        vitscope.analyze(opened, scenes(images), analyses, out, batch_size=BATCH, progress=False, report=False)
+
+
+@torch.inference_mode()
+def forwards(opened: vitscope.Model, batches: list[torch.Tensor]) -> None:
+    for images in batches:
+        opened(images)
+
+
+def peak(images: int) -> int:
+    """Bytes that a process of its own had at most, with all analyses of segmentation."""
+    command = [sys.executable, __file__, "--here", str(images)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return int(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--images", type=int, nargs=2, default=[64, 512], metavar=("FEW", "MANY"))
+    parser.add_argument("--here", type=int, metavar="N", help="run over N images in this process and print the bytes")
+    given = parser.parse_args()
+    every = ["segmentation", "patches.identifiability", "patches.attention"]
+    if given.here is not None:
+        run(model("linear"), given.here, every)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+        return
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, 64 images of {SIDE}x{SIDE}, batch {BATCH}")
+    for decoder in ("linear", "mask"):
+        opened = model(decoder)
+        print(opened)
+        batches = [batch.inputs for batch in scenes(64).batches(opened.preprocess, BATCH)]
+        contenders = {
+            "forward passes": lambda: forwards(opened, batches),  # noqa: B023
+            "evaluate": lambda: run(opened, 64, ["segmentation"]),  # noqa: B023
+            "patches.identifiability": lambda: run(opened, 64, ["patches.identifiability"]),  # noqa: B023
+            "patches.attention": lambda: run(opened, 64, ["patches.attention"]),  # noqa: B023
+        }
+        report(interleaved(contenders, given.repeats, warmup=1), "forward passes", {"evaluate": BOUND})
+    peaks = [peak(images) for images in given.images]
+    for images, found in zip(given.images, peaks):
+        print(f"{images:7,d} images: peak {found / 1e6:8.1f} MB")
+    ratio = peaks[1] / peaks[0]
+    print(f"  ratio {ratio:.3f}   bound {FLAT}: {'kept' if ratio <= FLAT else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()
