@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from vitscope.models import open_model as open_model
     from vitscope.repeat import rerun as rerun
     from vitscope.report import build_report as build_report
+    from vitscope.report.notebook import panel as panel
+    from vitscope.report.picture import Picture as Picture
+    from vitscope.report.picture import picture as picture
     from vitscope.robustness import attack as attack
     from vitscope.robustness import evaluate as evaluate
     from vitscope.runs import Run as Run
@@ -60,6 +63,9 @@ __getattr__, __dir__, __all__ = lazy(
         "open_model": "models",
         "rerun": "repeat",
         "build_report": "report",
+        "panel": "vitscope.report.notebook",
+        "Picture": "vitscope.report.picture",
+        "picture": "vitscope.report.picture",
         "attack": "robustness",
         "evaluate": "robustness",
         "Run": "runs",

@@ -183,6 +183,7 @@ PANELS = Registry(
     "register_panel",
     ("vitscope.analyses", "vitscope.robustness", "vitscope.training", "vitscope.sweeps", "vitscope.explorer"),
 )
+DISPLAYS = Registry("display", "register_display", ("vitscope.report",))  # how a notebook shows things of lower rooms
 ALL = (ANALYSES, ATTENTIONS, ATTACKS, CORRUPTIONS, SETS, DATASETS, TASKS, PAIRS, BUILDERS, PANELS)
 
 

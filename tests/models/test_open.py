@@ -317,3 +317,13 @@ def test_real_weights_open_and_recognise_1000_classes(shared):
     model = open_model("vit_tiny_patch16_224.augreg_in21k_ft_in1k", shared / "weights/vit_tiny_patch16_224.safetensors")
     assert model.num_classes == 1000
     assert str(model.layout).startswith("12 blocks x 3 heads of 64, width 192; 1 class + 0 register + 14x14")
+
+
+def test_a_notebook_shows_what_a_model_is():
+    model = open_model("vit_tiny_patch16_224", "random", attention="rpc:layers=0", img_size=28, patch_size=7, depth=2)
+    model.name = "<b>mine</b>"
+    html = model._repr_html_()
+    assert "&lt;b&gt;mine&lt;/b&gt;" in html
+    assert f"{sum(p.numel() for p in model.module.parameters()):,}" in html
+    assert "2 of 3 heads, 64 dimensions each" in html
+    assert "rpc in block 0" in html

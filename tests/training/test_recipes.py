@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vitscope.errors import VitscopeError
-from vitscope.training import RECIPES, list_recipes, recipe_options
+from vitscope.training import RECIPES, TrainOptions, list_recipes, recipe_options
+from vitscope.training.recipes import options_of
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -63,3 +65,15 @@ def test_a_recipe_can_be_changed_in_one_detail_of_its_model() -> None:
 def test_an_unknown_recipe_suggests_the_nearest() -> None:
     with pytest.raises(VitscopeError, match="Did you mean quick"):
         recipe_options("quik")
+
+
+def test_train_takes_a_recipe_by_name_or_options_with_changes(tmp_path):
+    by_name = options_of("quick", {"out": tmp_path, "epochs": 2})
+    assert by_name == recipe_options("quick", out=tmp_path, epochs=2)
+    assert options_of(by_name, {"epochs": 3, "seed": 1}) == replace(by_name, epochs=3, seed=1)
+    assert options_of(by_name, {}) == by_name
+    assert options_of(None, {"data": "mnist5k"}) == TrainOptions(data="mnist5k")
+    with pytest.raises(VitscopeError, match="or the name of a recipe, such as 'quick', not 3"):
+        options_of(3, {})  # type: ignore[arg-type]
+    with pytest.raises(VitscopeError, match="Did you mean epochs"):
+        options_of("quick", {"epoch": 3})

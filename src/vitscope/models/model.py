@@ -257,6 +257,11 @@ class Model:
         kind = "words" if self.row.text and not self.row.inside else "classes"
         return f"Model({self.name}: {self.family}, {self.layout}, {self.num_classes} {kind})"
 
+    def _repr_html_(self) -> str:
+        from vitscope.models.shown import model_html
+
+        return model_html(self)
+
 
 def _function_name(function: Edit) -> str:
     return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"

@@ -112,12 +112,13 @@ def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int
     return sorted(findings, key=lambda finding: -finding.interest)[:n]
 
 
-def draw_panels(runs: Mapping[str, Run], failures: Failures) -> list[Panel]:
-    """Every registered panel that has its tables, in the order of the page."""
+def draw_panels(runs: Mapping[str, Run], failures: Failures, only: Iterable[str] | None = None) -> list[Panel]:
+    """Every registered panel that has its tables, or those that are named, in the order of the page."""
     from vitscope.report.figures import house_style
 
     panels, words = [], words_of(runs)
-    for key, function in PANELS.load_all().items():
+    functions = PANELS.load_all() if only is None else {key: PANELS.get(key) for key in only}
+    for key, function in functions.items():
         with failures.of(f"The panel '{key}'"), house_style():
             panel = function(runs)
             if panel is not None:
@@ -202,7 +203,7 @@ def _render(
         ],
         headline=provenance.headline(runs),
         notices=[*provenance.notices(runs), *problems],
-        cards=_cards(panels, model_styles(runs)),
+        cards=cards_of(panels, model_styles(runs)),
         compared=side_by_side([(slug(p.key), p.card) for p in panels if p.card], list(runs)) if len(runs) > 1 else [],
         findings=_headlines(panels),
         contents=_contents(panels),
@@ -218,7 +219,7 @@ def _render(
     )
 
 
-def _cards(panels: list[Panel], styles: Mapping[str, LineStyle]) -> list[dict[str, Any]]:
+def cards_of(panels: list[Panel], styles: Mapping[str, LineStyle]) -> list[dict[str, Any]]:
     """One per lens: the card that one of its panels brings, else what its first panel found."""
     from vitscope.report.card import of_words, shown
     from vitscope.report.svg import slug

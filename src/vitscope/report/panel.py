@@ -43,6 +43,11 @@ class Panel:
     lens: str = ""  # what the contents call it: panels of one lens stand together there; '' for its title
     card: Card | None = None  # what the first screen says of the lens
 
+    def _repr_html_(self) -> str:
+        from vitscope.report.notebook import panel_html
+
+        return str(panel_html(self))
+
 
 PanelFunction = Callable[[Mapping[str, "Run"]], "Panel | None"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import NumericalError, RunError
 from vitscope.options import check_finite
-from vitscope.registry import outside_modules
+from vitscope.registry import DISPLAYS, outside_modules
 from vitscope.runs.config import difference, dump_yaml, load_yaml, plain
 from vitscope.runs.environment import describe_environment
 from vitscope.runs.files import as_json, atomic_write, make_folder, remove, remove_leftovers
@@ -19,7 +19,6 @@ from vitscope.runs.shape import misfit, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
-
 
 FORMAT = 1  # of the folder; raised when an older folder can no longer be read or resumed
 
@@ -309,6 +308,9 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r}, label={self.label!r}, {self.status})"
+
+    def _repr_html_(self) -> str:
+        return str(DISPLAYS.get("run")(self))  # which lives in the room `report`
 
 
 def _look(path: Path) -> str:

@@ -33,6 +33,7 @@ from vitscope.training.opening import open_run, resume
 from vitscope.training.options import TrainOptions
 from vitscope.training.probes import Probes, gather
 from vitscope.training.processes import accelerated, preserved_randomness, seed_step
+from vitscope.training.recipes import options_of
 from vitscope.training.records import added, diverged, finish_run, postfix, progress_bar, stopped, write_history
 from vitscope.training.schedule import Schedule
 from vitscope.training.setup import build_average, build_model, open_data, resolved
@@ -45,11 +46,15 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 
-def train(options: TrainOptions, *, command: str | Sequence[str] | None = None) -> Run:
+def train(
+    options: TrainOptions | str | None = None, *, command: str | Sequence[str] | None = None, **changes: Any
+) -> Run:
     """Train a ViT. The same call again resumes a killed run exactly, and returns a finished one at once.
 
+    options: `TrainOptions`, or the name of a recipe; changes: single options, `train("quick", out="runs/a", epochs=4)`.
     Under `torchrun` all processes share each batch. After Ctrl-C the state is saved and `Interrupted` is raised.
     """
+    options = options_of(options, changes)
     check_trackers(options.track)
     with (
         accelerated(options.device, options.mixed_precision) as accelerator,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from vitscope.errors import VitscopeError, suggest
@@ -309,3 +309,15 @@ def recipe_options(name: str, **changes: Any) -> TrainOptions:
     if "model_options" in changes:
         changes["model_options"] = {**options.get("model_options", {}), **changes["model_options"]}
     return TrainOptions.from_config(options, **changes)
+
+
+def options_of(given: TrainOptions | str | None, changes: Mapping[str, Any]) -> TrainOptions:
+    """What `train` was called with: options, the name of a recipe or nothing, and single options that differ."""
+    if isinstance(given, str):
+        return recipe_options(given, **changes)
+    if given is not None and not isinstance(given, TrainOptions):
+        raise VitscopeError(
+            f"train: expected TrainOptions(...) or the name of a recipe, such as 'quick', not {given!r}."
+        )
+    known = {} if given is None else {f.name: getattr(given, f.name) for f in fields(given)}
+    return TrainOptions.from_config(known, **changes)

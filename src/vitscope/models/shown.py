@@ -1,0 +1,47 @@
+"""A model as a notebook shows it: what it is, in a small table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from vitscope.models.model import Model
+
+GREY = "opacity:.7"
+
+
+def facts(model: Model) -> dict[str, str]:
+    """What a person asks of a model first, in words."""
+    layout, source = model.layout, model.source
+    weights = sum(p.numel() for p in model.module.parameters())
+    converted = [
+        f"{each['name']} in block{'s' if len(str(each.get('layers'))) > 1 else ''} {each.get('layers', 'all')}"
+        for each in source.get("attention") or ()
+    ]
+    words = model.row.text and not model.row.inside
+    found = {
+        "family": model.family,
+        "blocks": f"{layout.blocks} of {layout.heads} heads, {layout.head_dim} dimensions each",
+        "residual stream": f"{layout.width} wide",
+        "tokens": str(layout).partition("; ")[2],
+        "words" if words else "classes": f"{model.num_classes:,}" if model.num_classes else "none: it has no head",
+        "attention": ", ".join(converted),  # of those that are converted; others are as they were built
+        "parameters": f"{weights:,}",
+        "lenses learnt": ", ".join(model.lenses),
+        "class space": model.why_no_class_space() or "",
+        "edited now": ", ".join(model.active_edits()),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def model_html(model: Model) -> str:
+    rows = Markup("").join(
+        Markup('<tr><td style="{};text-align:left">{}</td><td style="text-align:left">{}</td></tr>').format(
+            GREY, name, text
+        )
+        for name, text in facts(model).items()
+    )
+    notes = Markup("").join(Markup('<p style="{}">{}</p>').format(GREY, note) for note in model.notes)
+    return str(Markup("<div><b>{}</b><table>{}</table>{}</div>").format(model.name, rows, notes))
