@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import vitscope
+from vitscope.explorer.opening import notebook_origins
 from vitscope.runs import Run
 
 CHANGES = [
@@ -87,7 +88,7 @@ def test_save_writes_a_run_folder_whose_script_finds_a_dropped_picture(client, e
     assert again != str(folder)  # nothing is overwritten
 
 
-def test_in_a_notebook_it_shows_itself_in_a_cell(model, digits, monkeypatch):
+def test_in_a_notebook_it_shows_itself_in_a_cell(model, digits, monkeypatch, tmp_path):
     """Framed by the notebook's origin alone; cookies do not travel into frames, so the key stays in the address."""
     httpx = pytest.importorskip("httpx")
     shell = type("ZMQInteractiveShell", (), {})()
@@ -103,8 +104,14 @@ def test_in_a_notebook_it_shows_itself_in_a_cell(model, digits, monkeypatch):
         url = explorer.url
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
+    assert notebook_origins() == ("http://localhost:8888", "http://127.0.0.1:8888")  # where Jupyter mostly is
+    connect = type("connect", (), {"get_connection_file": staticmethod(lambda: str(tmp_path / "kernel-1.json"))})
+    monkeypatch.setitem(sys.modules, "ipykernel.connect", connect)
+    monkeypatch.setenv("JPY_PARENT_PID", "77")
+    (tmp_path / "jpserver-77.json").write_text('{"port": 8901, "secure": true}')
     with vitscope.explore(model) as explorer:
-        assert "http://localhost:8888" in explorer.guard.headers()["Content-Security-Policy"]
+        policy = explorer.guard.headers()["Content-Security-Policy"]
+        assert policy.endswith("frame-ancestors https://localhost:8901 https://127.0.0.1:8901")
 
 
 def test_the_panel_draws_several_saved_views(tmp_path):

@@ -200,7 +200,7 @@ PIXELS = """
 
 def test_the_gallery_shows_another_image_and_slides_over_blocks(opened: Any) -> None:
     overlay = _all(opened, "#gallery .stage canvas")[0]
-    grids = _all(opened, "#gallery .grid")
+    grids = _all(opened, "#gallery .cells")
     assert [len(grid.find_elements("css selector", "button")) for grid in grids] == [6, 6, 3, 3]
     assert _all(opened, "#block-slider output")[0].text == "block 5"
     at_block_5 = opened.execute_script(PIXELS, overlay)
@@ -220,29 +220,46 @@ def test_the_gallery_shows_another_image_and_slides_over_blocks(opened: Any) -> 
     assert _errors(opened) == []
 
 
-def test_the_brightest_cell_of_a_map_is_where_the_table_says(opened: Any, page: Path) -> None:
+def test_the_brightest_cell_and_the_value_under_the_pointer_are_those_of_the_table(opened: Any, page: Path) -> None:
     table = Run.open(page.parent / "first").table("maps_attention")
     assert table is not None
     cells = table[(table["image"] == 0) & (table["block"] == 5)]
     peak = cells.loc[cells["value"].idxmax()]
+    for selector in ("#gallery .stage canvas", '#gallery .cell[data-block="5"] canvas'):
+        opened.execute_script(
+            "const c = document.querySelector(arguments[0]), b = c.getBoundingClientRect();"
+            "const at = {clientX: b.left + b.width * arguments[1], clientY: b.top + b.height * arguments[2]};"
+            "c.dispatchEvent(new PointerEvent('pointermove', {...at, bubbles: true}))",
+            selector, (peak["col"] + 0.5) / 7, (peak["row"] + 0.5) / 7,
+        )  # fmt: skip
+        told = _all(opened, "#gallery .readout")[0].text
+        assert f"attention, block 5, row {peak['row']}, column {peak['col']}: about " in told
+        largest = table[table["image"] == 0]["value"].max()
+        assert float(told.rpartition(" ")[2]) == pytest.approx(peak["value"], abs=0.51 * largest / 255 + 0.0051)
     pixels = opened.execute_script(PIXELS, _all(opened, "#gallery .stage canvas")[0])
     brightness = [sum(pixels[i : i + 3]) for i in range(0, len(pixels), 4)]
     assert divmod(brightness.index(max(brightness)), 7) == (peak["row"], peak["col"])
 
 
 def test_keyboard_reaches_every_control_and_focus_is_visible(opened: Any) -> None:
-    from selenium.webdriver.common.keys import Keys
+    def tab() -> list[Any]:
+        opened.execute_cdp_cmd(
+            "Input.dispatchKeyEvent", {"type": "keyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+        )
+        return opened.execute_script(
+            "const e = document.activeElement; return [`${e.localName} ${e.getAttribute('type') || ''}`.trim(),"
+            "  e.textContent, getComputedStyle(e).outlineStyle]"
+        )
 
-    opened.find_element("css selector", "body").send_keys(Keys.TAB)
-    assert opened.switch_to.active_element.text == "Skip to the report"
+    opened.execute_script("document.body.tabIndex = -1; document.body.focus()")
+    assert tab()[1] == "Skip to the report"
     seen = set()
     for _ in range(100):
-        opened.switch_to.active_element.send_keys(Keys.TAB)
-        active = opened.switch_to.active_element
-        if active.tag_name == "body":  # past the last one
+        kind, _, outline = tab()
+        if kind == "body":  # past the last one
             break
-        seen.add(f"{active.tag_name} {active.get_attribute('type') or ''}".strip())
-        assert active.value_of_css_property("outline-style") != "none" or active.get_attribute("type") == "radio"
+        seen.add(kind)
+        assert outline != "none" or kind == "input radio"
     assert {"a", "button button", "summary", "input range", "div"} <= seen
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+import json
+import os
 import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import VitscopeError
@@ -18,7 +21,6 @@ from vitscope.explorer.safety import Guard, check_origin
 if TYPE_CHECKING:
     from vitscope.explorer.session import Session
 
-NOTEBOOKS = ("http://localhost:8888", "http://127.0.0.1:8888")  # where Jupyter is, unless told otherwise
 STARTING = 60.0  # seconds; a busy machine takes its time
 
 
@@ -81,7 +83,8 @@ class Explorer:
     def _repr_html_(self) -> str:
         """A notebook's cell."""
         source = html.escape(self.url, quote=True)
-        return f'<iframe src="{source}" width="100%" height="900" style="border:0" title="vitscope explore"></iframe>'
+        look = 'width="100%" height="900" style="border:0" allow="clipboard-write" title="vitscope explore"'
+        return f'<iframe src="{source}" {look}></iframe>'
 
     def __repr__(self) -> str:
         return f"Explorer({', '.join(m.name for m in self.session.models)} at {self.url})"
@@ -109,7 +112,7 @@ def start(models: Sequence[Any], data: Any, options: ExploreOptions) -> Explorer
     """An explorer of models and data that are open."""
     from vitscope.explorer.session import Session
 
-    frame = (check_origin(options.frame),) if options.frame else NOTEBOOKS if in_notebook() else ()
+    frame = (check_origin(options.frame),) if options.frame else notebook_origins()
     explorer = Explorer(Session(models, data), Guard(options.host, options.port, frame), options.out)
     if options.browser:
         import webbrowser
@@ -118,10 +121,19 @@ def start(models: Sequence[Any], data: Any, options: ExploreOptions) -> Explorer
     return explorer
 
 
-def in_notebook() -> bool:
-    """Is this the kernel of a notebook?"""
+def notebook_origins() -> tuple[str, ...]:
+    """Where the page of the notebook comes from whose kernel this is; nothing outside of notebooks."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    if type(shell).__name__ != "ZMQInteractiveShell":
+        return ()
+    scheme, port = "http", 8888  # where Jupyter is, unless told otherwise
+    try:  # Jupyter's server leaves a file about itself beside those of its kernels
+        kernels = Path(sys.modules["ipykernel.connect"].get_connection_file()).parent
+        server = json.loads((kernels / f"jpserver-{os.environ['JPY_PARENT_PID']}.json").read_text("utf-8"))
+        scheme, port = "https" if server["secure"] else "http", int(server["port"])
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError):
+        pass  # started by something else
+    return tuple(f"{scheme}://{host}:{port}" for host in ("localhost", "127.0.0.1"))
 
 
 def import_uvicorn() -> Any:

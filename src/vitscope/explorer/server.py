@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitscope import report
 from vitscope.errors import VitscopeError
 from vitscope.explorer import breaking
 from vitscope.explorer.queue import Cancelled, JobQueue, Ticket
 from vitscope.explorer.safety import HEADER, TOKEN, Guard
 from vitscope.explorer.subjects import MOST_BYTES
+from vitscope.report.scripts import SHARED
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from vitscope.explorer.session import Session
 
 PAGE = Path(__file__).parent / "page"
+SHARED_FILES = [Path(report.__file__).parent / name for name in SHARED]  # what draws maps draws them in reports, too
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 MOST_JSON = 200_000  # bytes of a request
 THUMB = 64  # pixels
@@ -78,7 +81,7 @@ class Server:
     async def file(self, request: Request) -> Response:
         from starlette.responses import PlainTextResponse, Response
 
-        known = {path.name: path for path in PAGE.iterdir() if path.suffix in KINDS}
+        known = {path.name: path for path in (*PAGE.iterdir(), *SHARED_FILES) if path.suffix in KINDS}
         path = known.get(request.path_params["name"])
         if path is None:
             return PlainTextResponse("There is no such file.", 404)

@@ -30,7 +30,7 @@ LENS = "class_space.lens"  # whose option `images` asks for images by number
 
 
 def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | None:
-    """What page.js draws: {'images': [...], 'rows': [...]}, or None where no run has images.
+    """What gallery.js draws: {'images': [...], 'rows': [...]}, or None where no run has images.
 
     Models that saw the same image (the same path, or number where there is none) share it.
     """

@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -181,12 +180,12 @@ def _render(
     from vitscope.report.figures import model_styles
     from vitscope.report.gallery import colour_tables
     from vitscope.report.html_table import breakable, html_table
+    from vitscope.report.scripts import in_one_script, read
     from vitscope.report.svg import CSS_VARIABLES, slug
 
-    files = resources.files("vitscope.report")
-    style, script, template = ((files / name).read_text("utf-8") for name in ("page.css", "page.js", "page.html"))
-    if sentences:
-        script += (files / "sentences.js").read_text("utf-8")
+    style, template = read("page.css") + read("maps.css"), read("page.html")
+    drawn = {"gallery": gallery, "sentences": sentences}
+    script = in_one_script(["draw", "maps", "encoded", "page", *(name for name, data in drawn.items() if data)])
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breakable"] = breakable
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order

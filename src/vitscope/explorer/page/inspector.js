@@ -1,6 +1,7 @@
 // The token under the pointer: where it looks head by head, who looks at it, what it says, what adds to it.
 import { COLOURS, lineChart } from "./charts.js";
 import { attentionPercent, make, paint, percent, range, short, showLegend, signed } from "./draw.js";
+import { cellUnder } from "./maps.js";
 import { readable } from "./reading.js";
 import { exportable } from "./take.js";
 
@@ -106,8 +107,7 @@ export class Inspector {
     const canvas = event.target.closest("canvas");
     if (!canvas || !this.rows) return;
     const { now } = this.view;
-    const frame = canvas.getBoundingClientRect();
-    const other = this.view.placeToToken((event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height);
+    const other = this.view.tokenUnder(event, canvas);
     const { kind, head } = canvas.dataset;
     const { values, step } = this.rows[kind][Number(head)];
     const [from, to] = kind === "looks" ? [this.token, other] : [other, this.token];
@@ -146,10 +146,8 @@ export class Inspector {
   }
 
   readPart(event) {
-    const frame = this.parts.getBoundingClientRect();
-    const [blocks, rows] = [this.view.now.blocks, this.partRows.length];
-    const block = Math.min(blocks - 1, Math.floor(((event.clientX - frame.left) / frame.width) * blocks));
-    const row = Math.min(rows - 1, Math.floor(((event.clientY - frame.top) / frame.height) * rows));
+    const blocks = this.view.now.blocks;
+    const { row, column: block } = cellUnder(event, this.parts, this.partRows.length, blocks);
     const value = this.parts.values[row * blocks + block];
     this.partsValue.textContent = Number.isNaN(value) ? `The ${this.partRows[row]} of block ${block} is changed: its attention counts as a whole.` : `The ${this.partRows[row]} of block ${block} adds ${signed(value)}.`;
   }

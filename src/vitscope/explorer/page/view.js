@@ -1,7 +1,8 @@
 // One model: its picture, its answer, all blocks at a glance, and what is known of the token under the pointer.
 import { answerBars } from "./charts.js";
-import { attentionPercent, legend, make, paint, paintPicture, percent, range, short, showLegend } from "./draw.js";
+import { attentionPercent, colourOf, make, paint, paintPicture, percent, range, short, showLegend } from "./draw.js";
 import { Inspector, wordRow } from "./inspector.js";
+import { BlockMaps, blockCell, cellUnder } from "./maps.js";
 import { Reading, readable } from "./reading.js";
 import { exportable } from "./take.js";
 
@@ -38,6 +39,8 @@ export class View {
     this.stageBlock = document.createTextNode("");
     this.stageLegend = make("span", { className: "stage-legend" }, this.stageBlock, make("span", { className: "legend-slot" }));
     this.glance = make("section", { className: "glance" });
+    this.maps = new BlockMaps(this.glance, { heading: "h4", choose: (_, block) => app.setBlock(block), leave: () => app.link(null),
+      read: (kind, block, canvas, event) => this.readValue(kind, block, this.tokenUnder(event, canvas)) });
     this.inspector = new Inspector(this);
     this.notes = make("div", {});
     this.element = make("article", { className: "view", data: { model: number } },
@@ -59,12 +62,6 @@ export class View {
     this.stage.addEventListener("keydown", (event) => this.key(event));
     this.onPicture.addEventListener("change", () => this.drawStage());
     this.classBox.addEventListener("change", () => this.app.choose(this, this.classBox.value));
-    this.glance.addEventListener("click", (event) => {
-      const cell = event.target.closest("[data-block]");
-      if (cell) this.app.setBlock(Number(cell.dataset.block));
-    });
-    this.glance.addEventListener("pointermove", (event) => this.readValue(event));
-    this.glance.addEventListener("pointerleave", () => this.app.link(null));
   }
 
   // The token under the pointer, or null.
@@ -72,8 +69,12 @@ export class View {
     if (!this.now) return null;
     const word = event.target.closest && event.target.closest("[data-token]");
     if (this.now.t.words.length) return word ? Number(word.dataset.token) : null;
-    const frame = this.stage.getBoundingClientRect();
-    return this.placeToToken((event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height);
+    return this.tokenUnder(event, this.stage);
+  }
+
+  tokenUnder(event, element) {
+    const { row, column } = cellUnder(event, element, ...this.now.grid);
+    return this.now.prefix + row * this.now.grid[1] + column;
   }
 
   placeToToken(x, y) {
@@ -142,51 +143,32 @@ export class View {
   // All blocks at a glance. Only the attention row follows the pointer.
   buildGlance() {
     const { now, before } = this;
-    const cell = (block, kind, content) => {
-      const button = make("button", { type: "button", className: "cell", data: { block, kind } }, content, make("span", { className: "block" }, block < 0 ? "in" : String(block)));
-      button.setAttribute("aria-label", `${MAPS[kind] ? MAPS[kind].title : "answer"}, ${block < 0 ? "embedding" : `block ${block}`}`);
-      button.style.setProperty("--at", block + 2);
-      if (block < 0) button.disabled = true;
-      return button;
-    };
     const parts = [make("h3", {}, "Every block at a glance"),
       make("p", { className: "why" }, `Each ${now.t.words.length ? "strip is the text" : "picture is the input"} after one block, “in” is before the first.${now.t.words.length ? "" : " The picture shines through the colours."} Choose a block to look closer.`)];
-    this.marks = [];
     if (now.answer(0)) {
       const readings = Array.from({ length: now.blocks }, (_, block) => {
         const [new_, old] = [now.answer(block), before.answer(block)];
         const changed = new_.number !== old.number;
         const moved = Math.abs(new_.of(now.t.chosen) - old.of(now.t.chosen)) >= 0.01;
-        this.marks.push(changed ? "changed" : moved ? "moved" : "");
         const name = now.name(new_.number);
         const label = make("span", { className: "reading", title: `${name}, ${percent(new_.of(new_.number))}` }, name, make("small", {}, percent(new_.of(new_.number), 0)));
-        const found = cell(block, "answer", label);
+        const found = blockCell("answer", "Answer", block, label);
         found.classList.add(...[changed && "changed", moved && "moved"].filter(Boolean));
         return found;
       });
-      parts.push(make("div", { className: "maprow", data: { kind: "answer" } },
-        make("h4", {}, "Answer so far", this.compare ? make("span", { className: "legend marks" }, make("i", { className: "changed" }), "another answer than before", make("i", { className: "moved" }), "same answer, its probability moved") : null),
-        make("p", { className: "why" }, "What the model would say if this block were its last."), make("div", { className: "cells" }, ...readings)));
+      const marks = make("span", { className: "legend marks" }, make("i", { className: "changed" }), "another answer than before", make("i", { className: "moved" }), "same answer, its probability moved");
+      parts.push(this.maps.rowOf({ kind: "answer", title: "Answer so far", why: "What the model would say if this block were its last.", cells: readings, beside: this.compare ? marks : null }));
     }
-    this.canvases = { attention: [] };
+    const [rows, columns] = now.grid;
     for (const [kind, { table }] of Object.entries(MAPS)) {
       if (kind === "attention" ? !now.hasAttention : !now.map(kind, 0)) continue;
-      const from = kind === "attention" ? 0 : -1;
-      const cells = [];
+      const first = kind === "attention" ? 0 : -1; // only attention follows the pointer: `draw` paints it
       const scale = kind === "attention" ? null : this.scale(kind, table);
-      for (let block = from; block < now.blocks; block += 1) {
-        const canvas = make("canvas");
-        if (scale) paint(canvas, now.onGrid(now.map(kind, block)), ...now.grid, scale);
-        else this.canvases.attention.push(canvas);
-        cells.push(cell(block, kind, make("span", { className: "map" }, canvas)));
-      }
-      parts.push(make("div", { className: "maprow", data: { kind } }, make("h4", {}, this.words[kind].title, make("span", { className: "legend-slot" }, scale ? legend(scale) : "")),
-        make("p", { className: "why" }, this.words[kind].why), wordRow(now.t.words), make("div", { className: "cells" }, ...cells)));
+      const maps = Array.from({ length: now.blocks - first }, (_, i) => ({ block: first + i, rows, columns, values: scale && now.onGrid(now.map(kind, first + i)) }));
+      parts.push(this.maps.row({ kind, ...this.words[kind], scale, maps, above: wordRow(now.t.words) }));
     }
     this.value = make("p", { className: "readout", role: "status" }, now.t.words.length ? "Point at a strip for its values." : "Point at a small picture for its values.");
-    this.glance.replaceChildren(...parts, this.value);
-    this.glance.style.setProperty("--columns", now.blocks + 1);
-    this.glance.style.setProperty("--cell", now.blocks > 7 ? "4.6rem" : "6.4rem");
+    this.maps.show(now.blocks, ...parts, this.value);
     exportable(this.glance, `${this.facts.name}-blocks`);
   }
 
@@ -207,17 +189,14 @@ export class View {
   draw() {
     const { token, block } = this.app.tokenOf(this);
     if (!this.now || token === null) return;
-    const rows = this.canvases.attention.map((_, b) => this.now.meanLooks(b, token));
+    const rows = this.now.hasAttention ? Array.from({ length: this.now.blocks }, (_, b) => this.now.meanLooks(b, token)) : [];
     this.attention = rows[0] ? rows : null;
-    if (this.attention) {
-      const scale = this.attentionScale(rows);
-      rows.forEach(({ values }, b) => paint(this.canvases.attention[b], this.now.onGrid(values), ...this.now.grid, scale));
-      showLegend(this.glance.querySelector('[data-kind="attention"] .legend-slot'), scale);
-    } else if (this.now.hasAttention) this.app.wantRows(this, token);
+    if (this.attention) this.maps.paint("attention", rows.map(({ values }) => this.now.onGrid(values)), ...this.now.grid, this.attentionScale(rows));
+    else if (this.now.hasAttention) this.app.wantRows(this, token);
     this.where.replaceChildren("Looking from ", make("b", {}, this.now.tokenName(token)), ".");
     const known = ["logit", "identifiability", "norm"].filter((kind) => this.now.map(kind, block));
     this.here.textContent = `After block ${block} there: ${known.map((kind) => `${this.words[kind].title.toLowerCase()} ${short(this.now.map(kind, block)[token])}`).join(", ")}.`;
-    for (const cell of this.glance.querySelectorAll(".cell")) cell.setAttribute("aria-pressed", String(Number(cell.dataset.block) === block));
+    this.maps.mark((_, of) => of === block);
     for (const chip of this.chips.children) chip.setAttribute("aria-pressed", String(Number(chip.dataset.token) === token));
     this.drawStage();
     this.inspector.draw(token, block);
@@ -230,11 +209,8 @@ export class View {
     const scale = kind === "attention" ? this.attention && this.attentionScale([this.attention[block]]) : kind && values && this.scale(kind, MAPS[kind].table);
     const words = this.now.t.words.length;
     if (words) {
-      const canvas = make("canvas");
-      if (values) paint(canvas, values, 1, this.now.tokens, scale);
-      const colours = values && canvas.getContext("2d").getImageData(0, 0, this.now.tokens, 1).data;
       [...this.stage.children].forEach((span, i) => {
-        span.style.setProperty("--mark", colours ? `rgb(${colours[4 * i]} ${colours[4 * i + 1]} ${colours[4 * i + 2]})` : "transparent");
+        span.style.setProperty("--mark", values ? `rgb(${colourOf(values[i], scale).join(" ")})` : "transparent");
         span.classList.toggle("here", i === token);
         span.classList.toggle("chosen", this.app.state.region.has(i));
       });
@@ -261,13 +237,7 @@ export class View {
   }
 
   // The value under the pointer in a small picture; the same place is marked everywhere.
-  readValue(event) {
-    const cell = event.target.closest(".cell");
-    const canvas = cell && cell.querySelector("canvas");
-    if (!canvas) return;
-    const frame = canvas.getBoundingClientRect();
-    const token = this.placeToToken((event.clientX - frame.left) / frame.width, (event.clientY - frame.top) / frame.height);
-    const [block, kind] = [Number(cell.dataset.block), cell.dataset.kind];
+  readValue(kind, block, token) {
     const place = this.now.tokenName(token);
     const where = block < 0 ? "before block 0" : `after block ${block}`;
     if (kind === "attention") {

@@ -1,4 +1,4 @@
-// Painting maps on canvases, legends, numbers. Knows nothing of models or servers.
+// Painting maps on canvases, legends, numbers. The explorer loads this file, the report's page holds it.
 
 export const make = (tag, properties = {}, ...children) => {
   const element = document.createElement(tag);
@@ -32,24 +32,29 @@ export const percent = (share, digits = 1) => `${minus((100 * share).toFixed(dig
 // attention in eight bits: as many digits as a level is worth
 export const attentionPercent = (share, step) => percent(share, Math.min(2, Math.max(0, Math.ceil(-Math.log10(100 * (step || 1))))));
 
-const tables = {};
+export const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const tables = {}; // of 256 colours each
 export const setColours = (colours) => {
-  for (const [name, text] of Object.entries(colours)) tables[name] = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  for (const [name, text] of Object.entries(colours)) tables[name] = bytes(text);
 };
 
-// Values (rows x columns) on a canvas, one pixel each. `scale` is {low, high, table}, with `root` for values of which few
-// are large: the colour then follows the square root. The values stay on the canvas.
+// `scale` is {low, high, table}, with `root` for values of which few are large: the colour then follows the square root.
+const levelOf = (value, scale) => {
+  const share = scale.high > scale.low ? Math.max(0, Math.min(1, (value - scale.low) / (scale.high - scale.low))) : 0;
+  return Math.round(255 * (scale.root ? Math.sqrt(share) : share));
+};
+export const colourOf = (value, scale) => [...tables[scale.table].subarray(3 * levelOf(value, scale)).subarray(0, 3)];
+
+// Values (rows x columns) on a canvas, one pixel each. They stay on the canvas.
 export const paint = (canvas, values, rows, columns, scale) => {
   if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
   const context = canvas.getContext("2d");
   const image = context.createImageData(columns, rows);
   const table = tables[scale.table];
-  const factor = scale.high > scale.low ? 1 / (scale.high - scale.low) : 0;
   for (let i = 0; i < values.length; i += 1) {
     const value = values[i];
     if (Number.isNaN(value)) continue; // nothing is known: it stays transparent
-    const share = Math.max(0, Math.min(1, (value - scale.low) * factor));
-    const level = 3 * Math.round(255 * (scale.root ? Math.sqrt(share) : share));
+    const level = 3 * levelOf(value, scale);
     image.data[4 * i] = table[level];
     image.data[4 * i + 1] = table[level + 1];
     image.data[4 * i + 2] = table[level + 2];
