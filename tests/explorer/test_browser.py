@@ -216,4 +216,13 @@ def test_a_sentence_is_typed_and_read(browser, shared):
         assert "(token 2)" in text(browser, ".where")
         assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
         assert browser.execute_script("return document.querySelector('#break').hidden")
+        cells = "document.querySelectorAll('.cell[data-kind=answer]')"
+        answers = f"return [...{cells}].map(c => [c.textContent, c.className])"
+        plain = browser.execute_script(answers)
+        assert len(plain) == model.layout.blocks
+        assert {kind for _, kind in plain} == {"cell"}
+        then(browser, lambda: (choose(browser, "#change-kind", "mlp"), click(browser, "#apply")))  # of block 0
+        for (old, _), (new, kind) in zip(plain, browser.execute_script(answers), strict=True):
+            same = old.rsplit(" %")[0].rstrip("0123456789") == new.rsplit(" %")[0].rstrip("0123456789")
+            assert ("changed" in kind) == (not same)
         assert errors(browser) == []

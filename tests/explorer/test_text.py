@@ -36,6 +36,11 @@ def test_tokens_and_numbers_are_the_models_own(session):
     last = model.layout.blocks - 1
     read = model.to_class_space(cache[f"blocks.{last}.hook_resid_post"][0]).detach()
     assert np.allclose(arrays["logit"][-1], read[:, head["answer"]], rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        said = model.to_class_space(torch.stack([cache[f"blocks.{b}.hook_resid_post"][0, -1] for b in range(last + 1)]))
+    assert (arrays["said"][1:] == said.argmax(-1).numpy()).all()  # what the last token says, block by block
+    assert np.allclose(arrays["said_p"][1:], said.softmax(-1).amax(-1), rtol=1e-4)
+    assert np.allclose(arrays["chosen_p"][1:], said.softmax(-1)[:, head["answer"]], rtol=1e-4)
     assert np.allclose(arrays["part_total"], arrays["logit"][-1], rtol=1e-3, atol=1e-3)
     drawn = arrays["attention"][last] * arrays["scale"][last][..., None]
     pattern = cache[f"blocks.{last}.attn.hook_pattern"][0].numpy()

@@ -87,11 +87,14 @@ def run(model: Model, subject: Subject, edits: Mapping[str, Edit], check: Callab
 
 @torch.no_grad()
 def _readout(model: Model, residuals: Tensor) -> Tensor | None:
-    """(L + 1, K): the model's way to its answer, taken from every block as if it were the last."""
+    """(L + 1, K): the model's way to its answer, taken from every block as if it were the last. Of a text the answer
+    is what the last token says."""
     from vitscope.models.readout import readout_logits
 
-    if model.why_no_class_space() or model.num_classes > MOST_CLASSES or model.row.text:
+    if model.why_no_class_space() or (model.num_classes > MOST_CLASSES and not model.row.text):
         return None
+    if model.row.text:
+        return model.to_class_space(residuals[:, -1])
     try:
         return readout_logits(model, residuals)
     except UnsupportedModelError:
@@ -126,7 +129,7 @@ def view(model: Model, seen: Pass, subject: Subject, chosen: int | None) -> tupl
     else:
         arrays |= _readings(model, seen.residuals, chosen)
         if seen.readout is not None:
-            arrays["readout"] = seen.readout
+            arrays |= _answers(seen.readout, chosen) if model.row.text else {"readout": seen.readout}
     arrays |= _parts(model, seen, chosen, head)
     if seen.levels.numel():
         arrays["first"] = (seen.levels[:, :, 0].float() * seen.scales[:, :, :1]).mean(1)  # (L, N)
@@ -137,6 +140,13 @@ def view(model: Model, seen: Pass, subject: Subject, chosen: int | None) -> tupl
     else:
         head["whole"] = None  # there is none
     return head, arrays
+
+
+def _answers(readout: Tensor, chosen: int) -> dict[str, Tensor]:
+    """Of a vocabulary, which is too large to be sent: every block's word, its probability, and the chosen word's."""
+    probabilities = readout.double().softmax(-1)  # (L + 1, K)
+    p, best = probabilities.max(-1)
+    return {"said": best.int(), "said_p": p, "chosen_p": probabilities[:, chosen]}
 
 
 def _readings(model: Model, residuals: Tensor, chosen: int) -> dict[str, Tensor]:

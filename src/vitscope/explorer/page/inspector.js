@@ -5,9 +5,10 @@ import { cellUnder } from "./maps.js";
 import { readable } from "./reading.js";
 import { exportable } from "./take.js";
 
+const READABLE = 40; // words side by side
 // The words of a text above its strips.
 export const wordRow = (words) => {
-  if (!words.length) return null;
+  if (!words.length || words.length > READABLE) return null;
   const row = make("div", { className: "word-row", "aria-hidden": "true" }, ...words.map((word) => make("span", {}, readable(word).trim())));
   row.style.setProperty("--words", words.length);
   return row;

@@ -17,6 +17,7 @@ class App {
     this.known = new Map(); // unchanged views by input: what changes are compared with
     this.asking = null;
     this.hover = null;
+    this.width = innerWidth;
     const asked = new URLSearchParams(location.search);
     const number = (name, otherwise) => (asked.has(name) && /^\d+$/.test(asked.get(name)) ? Number(asked.get(name)) : otherwise);
     const first = asked.has("picture") ? { hash: asked.get("picture") } : asked.has("text") ? { text: asked.get("text") } : start.data ? { item: number("item", 0) } : null;
@@ -41,6 +42,7 @@ class App {
     code.querySelector("[data-close]").addEventListener("click", () => code.close());
     code.querySelector("[data-copy]").addEventListener("click", () => this.toClipboard(code.querySelector("pre").textContent));
     addEventListener("pointerup", () => { this.pressed = null; });
+    addEventListener("resize", () => this.fit());
     start.notes.forEach((note) => box.before(make("p", { className: "notice" }, note)));
   }
 
@@ -195,6 +197,14 @@ class App {
   link(place) {
     for (const view of this.views) if (view.now && place) view.place(view.cursor, view.placeToToken(place.x, place.y));
     if (!place) this.views.forEach((view) => view.now && view.place(view.cursor, this.tokenOf(view).token));
+  }
+
+  // Charts keep the size of their letters: they are drawn again where the room for them is another.
+  fit() {
+    if (this.width === innerWidth) return;
+    this.width = innerWidth;
+    this.draw();
+    this.break.show(this.views);
   }
 
   draw() {

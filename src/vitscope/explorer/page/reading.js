@@ -110,9 +110,14 @@ export class Reading {
     return Array.from({ length: k }, (_, i) => ({ number: top.data[first + i], logit: logits.data[first + i] }));
   }
 
-  // What the model would answer after a block: {number, probability, of(class), logit(class)}
+  // What the model would answer after a block: {number, of(class): its probability, logit(class)}; of a text only the
+  // block's own word and the chosen one are known.
   answer(block) {
-    const array = this.t.arrays.readout;
+    const { readout: array, said, said_p: likely, chosen_p: chosen } = this.t.arrays;
+    if (said) {
+      const [number, at] = [said.data[block + 1], block + 1];
+      return { number, of: (c) => (c === number ? likely.data[at] : c === this.t.chosen ? chosen.data[at] : NaN) };
+    }
     if (!array) return null;
     const k = array.shape[1];
     const logits = plain(array, (block + 1) * k, (block + 2) * k);
@@ -127,7 +132,7 @@ export class Reading {
     const found = this.t.answers.find(([c]) => c === number);
     if (found) return found[1];
     const last = this.answer(this.blocks - 1);
-    return last ? last.of(number) : 0;
+    return (last && last.of(number)) || 0;
   }
 }
 

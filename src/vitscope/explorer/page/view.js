@@ -157,7 +157,7 @@ export class View {
         return found;
       });
       const marks = make("span", { className: "legend marks" }, make("i", { className: "changed" }), "another answer than before", make("i", { className: "moved" }), "same answer, its probability moved");
-      parts.push(this.maps.rowOf({ kind: "answer", title: "Answer so far", why: "What the model would say if this block were its last.", cells: readings, beside: this.compare ? marks : null }));
+      parts.push(this.maps.rowOf({ kind: "answer", title: "Answer so far", why: `What the ${now.t.words.length ? "last token" : "model"} would say if this block were the last.`, cells: readings, beside: this.compare ? marks : null }));
     }
     const [rows, columns] = now.grid;
     for (const [kind, { table }] of Object.entries(MAPS)) {
