@@ -60,6 +60,7 @@ def test_the_commands_are_understood(words, monkeypatch):
 
     monkeypatch.setattr("vitscope.analyses.request.Request.run", stop)
     monkeypatch.setattr("vitscope.report.page.draw_report", stop)
+    monkeypatch.setattr("vitscope.papers.table.paper_table", stop)
     monkeypatch.setattr("vitscope.models.iter_models", stop)
     with pytest.raises(Reached):
         run(words)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vitscope.lazy import lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from vitscope.analyses import Analysis as Analysis
