@@ -4,10 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 PYTEST ?=
+PYTHONS ?= python3.11 python3.12 python3.13
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-lens lint bench format catalog constraints clean
+.PHONY: help demo test test-lens lint bench format catalog constraints release-test clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -19,6 +20,7 @@ help:
 	@echo "make bench        run every benchmark, one after another"
 	@echo "make format       let ruff rewrite the code in the house style"
 	@echo "make catalog      examine the models of the installed timm: the table behind 'vitscope models'"
+	@echo "make release-test build wheel and sdist, and try them with PYTHONS=\"$(PYTHONS)\" in fresh environments"
 	@echo "make constraints  write the versions installed in $(VENV) to constraints.txt"
 	@echo "make clean        remove $(VENV), caches and build folders (not your runs)"
 	@echo "PYTHON=python3.12 chooses the interpreter, VENV=folder the environment."
@@ -57,6 +59,10 @@ catalog: $(VENV)/.ready-test
 
 constraints: $(VENV)/.ready-test $(VENV)/.ready-lint
 	$(BIN)/python -m pip freeze --exclude vitscope > constraints.txt
+
+# What a user would get: built, installed without the repository, used. Leaves wheel and sdist in dist/.
+release-test:
+	$(PYTHON) tests/release/run.py $(PYTHONS)
 
 # pip is the last thing that `python -m venv` writes: a broken attempt is repeated, not half used.
 $(BIN)/pip:

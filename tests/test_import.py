@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -141,3 +142,22 @@ def test_the_module_and_the_console_script_are_the_same_program():
 
     result = subprocess.run([sys.executable, "-m", "vitscope", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"vitscope {vitscope.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("vitscope.analyses", "Figure", "Headline"),
+        ("vitscope.analyses.base", "Figure", "Headline"),
+        ("vitscope.robustness", "Task", "Victims"),
+        ("vitscope.robustness.attacks", "Task", "Victims"),
+        ("vitscope.robustness.attacks.registry", "Task", "Victims"),
+    ],
+)
+def test_an_old_name_works_and_says_what_replaces_it(module, old, new):
+    room = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} since 0.2") as warned:
+        found = getattr(room, old)
+    assert found is getattr(room, new)
+    assert warned[0].filename == __file__, "the warning points at who uses the old name"
+    assert old not in dir(room)

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy(
+    package: str, homes: Mapping[str, str], old: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__, __dir__, __all__ = lazy(__name__, {"analyze": "engine"})` for names that live in modules below.
 
     A home with dots, `vitscope.interrupt`, lies elsewhere. No name may be that of a module in the package: importing
-    that module would put it in the name's place.
+    that module would put it in the name's place. `old`: {name of a former version: today's}, which warns.
     """
     names = sorted(homes)
+    former = renamed(package, old or {}, depth=3)
 
     def load(name: str) -> Any:
+        if name in (old or {}):
+            return former(name)
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = homes[name]
@@ -25,3 +31,16 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
         return value
 
     return load, lambda: sorted(names), names
+
+
+def renamed(module: str, old: Mapping[str, str], depth: int = 2) -> Callable[[str], Any]:
+    """`__getattr__ = renamed(__name__, {"Figure": "Headline"})`: an old name still works, and says what replaces it."""
+
+    def find(name: str) -> Any:
+        if name not in old:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        text = f"{module}.{name} is called {old[name]} since 0.2, and the old name goes in 0.3."
+        warnings.warn(text, DeprecationWarning, stacklevel=depth)
+        return getattr(sys.modules[module], old[name])
+
+    return find

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitscope.robustness.attack_study import make_attacks
-from vitscope.robustness.attacks import Task
+from vitscope.robustness.attacks import Victims
 from vitscope.robustness.calibration import aurra, rms_calibration
 from vitscope.robustness.detection import detection
 from vitscope.robustness.threat import Threat, make_threat
@@ -35,12 +35,12 @@ class Curved(nn.Module):
         return torch.autograd.grad(nn.functional.cross_entropy(logits, labels, reduction="sum"), x)[0], logits
 
 
-def scene(norm: str, eps: float, protocol: str = "published") -> tuple[Curved, Task]:
+def scene(norm: str, eps: float, protocol: str = "published") -> tuple[Curved, Victims]:
     with torch.random.fork_rng():
         model = Curved()
         images = torch.randn(2, 2, 5, 5, dtype=torch.float64)
     threat = make_threat(eps, norm, protocol)
-    return model, Task(images, model(images).argmax(1), torch.arange(2), threat)
+    return model, Victims(images, model(images).argmax(1), torch.arange(2), threat)
 
 
 def published_spsa(model: nn.Module, x: Tensor, label: int, eps: float, start: Tensor, signs: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def published_sparse_l1(model: Curved, x: Tensor, label: Tensor, eps: float, bou
 def test_sparse_l1_under_its_published_options_is_rescaled_to_the_ball(bounds):
     model, task = scene("l1", 10)
     if bounds is not None:
-        task = Task(task.images.sigmoid(), task.labels, task.indices, Threat("l1", task.threat.epsilons, bounds))
+        task = Victims(task.images.sigmoid(), task.labels, task.indices, Threat("l1", task.threat.epsilons, bounds))
     (attack,) = make_attacks(["sparse-l1"], protocol="published")
     found = attack.perturb(model, task, 10.0)
     for i in range(len(task)):

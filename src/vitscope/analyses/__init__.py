@@ -8,7 +8,6 @@ from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
     from vitscope.analyses.base import Analysis as Analysis
-    from vitscope.analyses.base import Figure as Figure
     from vitscope.analyses.base import Headline as Headline
     from vitscope.analyses.base import Setting as Setting
     from vitscope.analyses.base import create_analysis as create_analysis
@@ -26,7 +25,6 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "Analysis": "base",
         "AnalyzeOptions": "request",
-        "Figure": "base",
         "Headline": "base",
         "Interrupted": "vitscope.interrupt",
         "Setting": "base",
@@ -38,4 +36,5 @@ __getattr__, __dir__, __all__ = lazy(
         "tables_of": "base",
         "zeros": "base",
     },
+    old={"Figure": "Headline"},
 )

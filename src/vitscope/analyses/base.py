@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import torch
 from torch import Tensor
 
+from vitscope.lazy import renamed
 from vitscope.registry import ANALYSES, check_options, check_types
 from vitscope.tasks import Classification, Task
 
@@ -38,7 +39,7 @@ class Headline:
     note: str = ""  # protocol: which images, which variant
 
 
-Figure = Headline  # its name in 0.1, which own analyses may use; figures are drawings now
+__getattr__ = renamed(__name__, {"Figure": "Headline"})  # figures are drawings now
 
 
 @dataclass(frozen=True)

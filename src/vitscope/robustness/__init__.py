@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from vitscope.robustness.attacking import attack as attack
     from vitscope.robustness.attacking import perturb as perturb
     from vitscope.robustness.attacks import Attack as Attack
-    from vitscope.robustness.attacks import Task as Task
     from vitscope.robustness.attacks import Victims as Victims
     from vitscope.robustness.attacks import create_attack as create_attack
     from vitscope.robustness.attacks import list_attacks as list_attacks
@@ -33,7 +32,6 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "Attack": "attacks",
         "Victims": "attacks",
-        "Task": "attacks",
         "Threat": "threat",
         "attack": "attacking",
         "AttackOptions": "attack_options",
@@ -49,4 +47,5 @@ __getattr__, __dir__, __all__ = lazy(
         "register_corruption": "corruptions",
         "register_set": "sets",
     },
+    old={"Task": "Victims"},
 )

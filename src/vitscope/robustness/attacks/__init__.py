@@ -8,7 +8,6 @@ from vitscope.lazy import lazy
 
 if TYPE_CHECKING:
     from vitscope.robustness.attacks.registry import Attack as Attack
-    from vitscope.robustness.attacks.registry import Task as Task
     from vitscope.robustness.attacks.registry import Victims as Victims
     from vitscope.robustness.attacks.registry import create_attack as create_attack
     from vitscope.robustness.attacks.registry import list_attacks as list_attacks
@@ -18,10 +17,10 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "Attack": "registry",
-        "Task": "registry",
         "Victims": "registry",
         "create_attack": "registry",
         "list_attacks": "registry",
         "register_attack": "registry",
     },
+    old={"Task": "Victims"},
 )

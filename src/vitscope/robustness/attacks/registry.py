@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError
+from vitscope.lazy import renamed
 from vitscope.registry import ATTACKS, check_options, check_types
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Victims:
         ]
 
 
-Task = Victims  # its name in 0.1, which own attacks may use; a task is what a model is asked for now
+__getattr__ = renamed(__name__, {"Task": "Victims"})  # a task is what a model is asked for now
 
 
 @dataclass(frozen=True)
