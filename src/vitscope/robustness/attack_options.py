@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 STUDY = ("norm", "steps", "cumulative", "protocol", "normalise", "lens", "lens_eps")  # as they are, beside the attacks
 SAVED = {"attacks": {str: ({}, None)}, "eps": [str], **{f"{name}?": Any for name in STUDY}}
 ATTACKED = {**ANALYZED, "analyses": {"attack?": SAVED, "segmentation.attack?": SAVED}}  # the configuration of a run
-OF_PIXELS = ("attacks", "eps", "norm", "steps", "normalise")  # what an attack on more than one class per item takes
+OF_PIXELS = (
+    "attacks",
+    "eps",
+    "norm",
+    "steps",
+    "normalise",
+    "lens",
+    "lens_eps",
+)  # what an attack on more than one class per item takes
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,7 @@ class AttackOptions(Request):
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
         """A task whose items are not of one class each has an attack of its own."""
+        from vitscope.robustness.attack_lens import DEFAULT_LENS
         from vitscope.tasks import task_of
 
         if not (own := task_of(data).attack):
@@ -104,7 +113,9 @@ class AttackOptions(Request):
         given, plain = study.options(), type(study)().options()  # type: ignore[union-attr]
         if more := [name for name in given if name not in OF_PIXELS and given[name] != plain[name]]:
             raise VitscopeError(f"{more[0]} is for items of one class each, and {data.name} has more: leave it out.")
-        return {own: {name: given[name] for name in OF_PIXELS}}
+        if given["lens"] and given["lens"] != list(DEFAULT_LENS):
+            raise VitscopeError(f"{data.name} has one lens, that on patches: say lens=True (--lens), without names.")
+        return {own: {**{name: given[name] for name in OF_PIXELS}, "lens": bool(given["lens"])}}
 
     def load(self, data: ImageData | None = None) -> ImageData:
         from vitscope.robustness.attacking import check_labels

@@ -22,10 +22,10 @@ from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
 from vitscope.robustness.attacks import Attack, Victims, create_attack
 from vitscope.robustness.budgets import Sweep, sweep
-from vitscope.robustness.epsilons import UnitError
+from vitscope.robustness.epsilons import Epsilon, UnitError
 from vitscope.robustness.protocols import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
-from vitscope.robustness.threat import make_threat, pixels_of
+from vitscope.robustness.threat import Threat, make_threat, pixels_of
 from vitscope.statistics.intervals import paired, wilson
 from vitscope.tasks.classification import true_rank
 
@@ -83,22 +83,7 @@ class AttackStudy(Analysis):
         self.norm, self.steps, self.cumulative = norm, None, cumulative
         self.protocol, self.normalise = protocol, normalise
         self.lens: list[str] = list(DEFAULT_LENS) if lens is True else list(lens or ())
-        self.lens_eps = self._watched(lens_eps).text if self.lens else None
-
-    def _watched(self, lens_eps: str | float | None) -> Any:
-        """The epsilon at which the lens looks."""
-        positive = [e for e in self.threat.epsilons if e.value > 0] or list(self.threat.epsilons)
-        if lens_eps is None:
-            return positive[0]
-        try:
-            (wanted,) = make_threat(lens_eps, self.norm, self.protocol).epsilons[:1]
-        except UnitError as error:
-            raise VitscopeError(
-                f"--lens-eps {lens_eps}: pixels lie in [0, 1]. Say --lens-eps {error.instead}."
-            ) from error
-        if wanted not in self.threat.epsilons:
-            raise VitscopeError(f"--lens-eps {wanted} is not among the epsilons: {', '.join(self.eps)}.")
-        return wanted
+        self.lens_eps = watched_eps(self.threat, lens_eps, norm, protocol).text if self.lens else None
 
     def start(self, model: Model) -> None:
         if model.num_classes == 0:
@@ -259,6 +244,21 @@ class AttackStudy(Analysis):
                 note = f"true class among the first five; {row['norm']}, {row['options']}; {row['protocol']}"
                 figures[f"{row['attack']}_top5@{row['eps']}"] = Headline(float(row["top5"]), "%", n, note)
         return figures
+
+
+def watched_eps(threat: Threat, asked: str | float | None, norm: str, protocol: str = "pixels") -> Epsilon:
+    """The epsilon at which the lens looks: the smallest that is not 0, unless another one is asked for."""
+    positive = [e for e in threat.epsilons if e.value > 0] or list(threat.epsilons)
+    if asked is None:
+        return positive[0]
+    try:
+        (wanted,) = make_threat(asked, norm, protocol).epsilons[:1]
+    except UnitError as error:
+        raise VitscopeError(f"--lens-eps {asked}: pixels lie in [0, 1]. Say --lens-eps {error.instead}.") from error
+    if wanted not in threat.epsilons:
+        known = ", ".join(e.text for e in threat.epsilons)
+        raise VitscopeError(f"--lens-eps {wanted} is not among the epsilons: {known}.")
+    return wanted
 
 
 def make_attacks(attacks: Attacks, steps: int | None = None, protocol: str = "pixels") -> list[Attack]:

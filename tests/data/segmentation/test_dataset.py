@@ -123,6 +123,7 @@ def test_sixteen_bits_and_palettes_hold_numbers(pair: Pair):
     palette.putpalette([200, 30, 40] * 256)  # all of one colour: the indices count
     palette.save(labels / "b.png")
     data = load_data(images, labels=labels)
+    assert data.warnings == ["Label maps have a palette, e.g. b.png: its indices are the classes, not its colours."]
     assert data[0].target[0, :4].tolist() == [-1, 255, 256, 299]
     assert np.array_equal(data[1].target, np.arange(600).reshape(20, 30) % 256 % 4)
     (labels / "classes.txt").write_text("\n".join(map(str, range(200))))

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from vitscope.data.folders import FileList, list_images
 from vitscope.data.images import EXTENSIONS, open_image
@@ -53,6 +54,11 @@ def pair_source(
     if found:
         alone = sorted(found.values())[0].name
         problems.append(f"{len(found):,} label maps of {labels / part} have no picture, e.g. {alone}.")
+    coloured = next((path for path in partners if path is not None and has_palette(path)), None)
+    if coloured is not None:
+        problems.append(
+            f"Label maps have a palette, e.g. {coloured.name}: its indices are the classes, not its colours."
+        )
     rows = [f"{part}/{name}" if part else name for name in listing.files]
     names = names or named_classes(labels, first)
     return Source(
@@ -65,6 +71,15 @@ def pair_source(
         holds=holds,
         warnings=tuple(problems),
     )
+
+
+def has_palette(path: Path) -> bool:
+    """Read off its first bytes; what cannot be opened is listed when it is its turn."""
+    try:
+        with Image.open(path) as file:
+            return file.mode == "P"
+    except OSError:
+        return False
 
 
 def named_classes(labels: Path, first: int = 0) -> list[str]:

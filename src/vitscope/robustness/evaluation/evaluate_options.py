@@ -28,6 +28,7 @@ CONDITIONS = {
 EVALUATED = {**ANALYZED, "data": CONDITIONS}
 CHANGES = {"swap?": bool, "swap_share?": float, "swap_word?": str, "swap_unknown?": str, "noise?": float}
 EVALUATED_TEXTS = {**ANALYZED, "data": {**IMAGES, **CHANGES}}
+PATCHES = "segmentation.lens"
 OF_CHANGES = tuple(name.removesuffix("?") for name in CHANGES)
 OodFolders = Annotated[tuple[str, ...] | Mapping[str, Any], Typed("A=DIR,R=DIR,...", kind=tuple[str, ...])]
 
@@ -58,7 +59,8 @@ class EvaluateOptions(Request):
     swap_word: str = "AAA"  # what they become
     swap_unknown: Literal["keep", "swap"] = "keep"  # is <unk> left alone, or a word like any other?
     noise: float | None = None  # of texts: this share of the letters becomes a neighbour on the keyboard, such as 0.02
-    lens: bool = False  # of changed texts: what changes in which block, and how far behind a changed word
+    lens: bool = False
+    """of changed texts: what changes in which block behind a changed word; of label maps: where patches lose a class"""
 
     def __post_init__(self) -> None:
         for name in ("ood", "corrupt", "severities", "c_corruptions"):
@@ -87,6 +89,7 @@ class EvaluateOptions(Request):
             **{name: data[name] for name in ("ood_images", "corrupt", "severities")},
             "c_corruptions": data["c_corruptions"] or ("all",),
             "elastic": data.get("elastic", "move"),
+            "lens": PATCHES in config["analyses"],
         }
 
     def asked(self) -> tuple[dict[str, Path], tuple[str, ...], tuple[int, ...], tuple[str, ...]]:
@@ -115,8 +118,11 @@ class EvaluateOptions(Request):
             found.append(WordSwap(self.swap_share, self.swap_word, self.swap_unknown, self.seed))
         if self.noise is not None:
             found.append(Typos(self.noise, self.seed))
-        if self.lens and not found:
-            raise VitscopeError("lens lays changed texts beside clean ones: say what changes them (--swap, --noise).")
+        if self.lens and not found and not self.corrupt:
+            raise VitscopeError(
+                "lens lays changed texts or pictures beside clean ones: say what changes them (--swap or --noise for "
+                "texts, --corrupt for pictures with label maps)."
+            )
         return found
 
     def load(self, data: ImageData | None = None) -> ImageData:
@@ -156,4 +162,7 @@ class EvaluateOptions(Request):
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
         if getattr(data, "changes", ()):
             return ["swapped.perplexity", *(["swapped.lens"] if self.lens else [])]
-        return [own] if (own := self.own_evaluation(data)) else wanted
+        own = self.own_evaluation(data)
+        if self.lens and own != "segmentation":
+            raise VitscopeError(f"lens reads changed texts or patches, and {data.name} has one class per image.")
+        return [own, *([PATCHES] if self.lens else [])] if own else wanted

@@ -3,7 +3,8 @@
 The loss that is raised is that of the task, the cross-entropy summed over the pixels of a picture, under the same
 threat model as elsewhere: pixels in [0, 1], clipped, held against the ball. A picture is never fooled as a whole, so
 every one is attacked at every budget, and what is counted are pixels. The clean pass and each (attack, budget) are
-conditions of one table: intervals are over images, differences to clean are paired.
+conditions of one table: intervals are over images, differences to clean are paired. With `lens`, patches of clean and
+attacked pictures are read block by block (`lens.py`), beside noise of the same budget.
 """
 
 from __future__ import annotations
@@ -16,27 +17,31 @@ from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.segmentation.analysis import SegmentationFigures
 from vitscope.analyses.segmentation.tables import figure_table
 from vitscope.errors import VitscopeError
-from vitscope.robustness.attack_study import Attacks, make_attacks
-from vitscope.robustness.attacks import Victims
+from vitscope.robustness.attack_study import Attacks, make_attacks, watched_eps
+from vitscope.robustness.attacks import Victims, create_attack
+from vitscope.robustness.conventions import NOISE
+from vitscope.robustness.segmentation.lens import OPTIONAL, PatchLens
 from vitscope.robustness.target import Target, attacking, normalised_where
-from vitscope.robustness.threat import make_threat, pixels_of
+from vitscope.robustness.threat import channel_values, make_threat, pixels_of
 from vitscope.tasks.segmentation import answered, confusions
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
     from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
-TABLE = "segmentation_attack"
+TABLE, LENS = "segmentation_attack", "segmentation_attack_lens"
 
 
 @register_analysis("segmentation.attack")
 class SegmentationAttack(SegmentationFigures):
-    """Attacks on the pixel loss. attacks, eps, norm, steps, normalise: as for `attack`."""
+    """Attacks on the pixel loss. attacks, eps, norm, steps, normalise, lens_eps: as for `attack`; lens: yes or no."""
 
     default = False
+    optional = (*SegmentationFigures.optional, *OPTIONAL)
 
     def __init__(
         self,
@@ -45,6 +50,8 @@ class SegmentationAttack(SegmentationFigures):
         norm: str = "linf",
         steps: int | None = None,
         normalise: str = "auto",
+        lens: bool = False,
+        lens_eps: str | float | None = None,
     ) -> None:
         super().__init__()
         self.threat = make_threat(eps, norm)
@@ -59,6 +66,8 @@ class SegmentationAttack(SegmentationFigures):
         self.attacks = {attack.name: attack.options() for attack in self._attacks}
         self.eps = [e.text for e in self.threat.epsilons]
         self.norm, self.steps, self.normalise = norm, None, normalise
+        self.lens = lens
+        self.lens_eps = watched_eps(self.threat, lens_eps, norm).text if lens else None
 
     def start(self, model: Model) -> None:
         super().start(model)
@@ -70,6 +79,10 @@ class SegmentationAttack(SegmentationFigures):
         self.model, self.target = model, Target(model, self.threat, self.setting.task)
         tried = [(a.name, e + 1) for a in self._attacks for e in range(len(self.threat.epsilons))]
         self._allocate([("none", 0), *tried])
+        if self.lens:
+            self._lens = PatchLens(model)
+            self._watched = [*self.attacks, *([NOISE] if NOISE not in self.attacks else [])]
+            self.sums |= self._lens.new_sums(len(self._watched))
 
     def prepare(self, data: Data, model: Model) -> None:
         """Nothing has to be known of the data."""
@@ -91,6 +104,17 @@ class SegmentationAttack(SegmentationFigures):
                     matrices = confusions(answers, batch.targets, self.classes)
                     for i, item in enumerate(batch.indices.tolist()):
                         self._count(number, item, matrices[i])
+                    if eps.text == self.lens_eps:
+                        self._look(attack.name, found, batch)
+            if self.lens and NOISE not in self.attacks:  # the null
+                eps = next(e for e in self.threat.epsilons if e.text == self.lens_eps)
+                self._look(NOISE, create_attack(NOISE).perturb(self.target, victims, eps.value), batch)
+
+    def _look(self, attack: str, found: Tensor, batch: Batch) -> None:
+        mean, std = channel_values(self.model.preprocess, found)
+        maps = (batch.targets, batch.targets)
+        changed = found.sub(mean).div(std).cpu()
+        self._lens.compare(self.sums, self._watched.index(attack), batch.images.cpu(), changed, maps, batch.indices)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         clean = super().tables()
@@ -110,8 +134,11 @@ class SegmentationAttack(SegmentationFigures):
         plain = clean["segmentation"]
         plain = plain[plain["severity"] == 0].drop(columns=["clean", "change", "change_low", "change_high"])
         classes = clean["segmentation_classes"]
+        versions = [{"attack": a, "eps": self.lens_eps} for a in self._watched] if self.lens else []
+        seen = self._lens.table(self.sums, versions) if versions else plain[:0]
         return {
             **clean,
+            **({LENS: seen.assign(protocol=self.threat.protocol)} if len(seen) else {}),
             "segmentation": plain.reset_index(drop=True),
             "segmentation_classes": classes[classes["severity"] == 0].reset_index(drop=True),
             TABLE: first[order].reset_index(drop=True),
