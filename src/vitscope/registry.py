@@ -99,11 +99,22 @@ class Registry:
         """The name behind a name or an address. Only an address is looked up, which imports its module."""
         return self.resolve(word)[0] if ":" in word else word
 
-    def adopt(self, address: str, thing: Any) -> Any:
-        """Register what has no name of its own under its address."""
+    def adopt(self, name: str, thing: T) -> T:
+        """Register a thing, and tell it its name if it is a class: its address where it has no other."""
         if isinstance(thing, type):
-            thing.name = address  # type: ignore[attr-defined]
-        return self.add(address, thing)
+            thing.name = name  # type: ignore[attr-defined]
+        return self.add(name, thing)
+
+    def named(self, name: str) -> Callable[[T], T]:
+        """What a class decorator returns that makes classes known under a name."""
+        return lambda cls: self.adopt(name, cls)
+
+    def create(self, name: str, options: Mapping[str, Any]) -> Any:
+        """One of the classes by name or address, made with options; unknown ones and wrong types are refused."""
+        known = self.get(name)
+        check_options(options, option_names(known), self.kind, name)
+        check_types(options, known, self.kind, name)
+        return known(**options)
 
     def check_name(self, word: str) -> None:
         """Raise at a name that nobody has registered, without importing anything. Addresses are judged later."""
@@ -221,6 +232,12 @@ def _sources(package: str) -> Iterator[tuple[str, Path]]:
 
 def _a(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+
+
+def option_names(takes: Callable[..., Any]) -> list[str]:
+    """What a class or function takes by name."""
+    parameters = inspect.signature(takes).parameters.values()
+    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def check_options(given: Iterable[str], known: Sequence[str], kind: str, name: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from vitscope.analyses.options import with_values
-from vitscope.analyses.request import ANALYZED, AnalyzeOptions, Request, place_of
+from vitscope.analyses.request import AnalyzeOptions, Request
+from vitscope.analyses.saved_request import ANALYZED, place_of
 from vitscope.errors import RunError, VitscopeError
 from vitscope.outside import import_remembered, only_named, reading
 from vitscope.runs.config import difference

@@ -138,8 +138,7 @@ def test_options_on_the_command_line(place, capsys, words):
 
 
 def analysis_options() -> list[tuple[str, str]]:
-    from vitscope.analyses.base import _option_names as option_names
-    from vitscope.registry import ANALYSES
+    from vitscope.registry import ANALYSES, option_names
 
     return [(name, option) for name, cls in ANALYSES.load_all().items() for option in [*option_names(cls), "absent"]]
 

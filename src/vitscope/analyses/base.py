@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vitscope.lazy import renamed
-from vitscope.registry import ANALYSES, check_options, check_types
+from vitscope.registry import ANALYSES, option_names
 from vitscope.tasks import Classification, Task
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class Analysis:
 
     def options(self) -> dict[str, Any]:
         """What `__init__` was given, for config.yaml."""
-        return {name: getattr(self, name) for name in _option_names(type(self))}
+        return {name: getattr(self, name) for name in option_names(type(self))}
 
     def fresh(self) -> Analysis:
         """A new one with the same options and nothing counted."""
@@ -190,12 +190,7 @@ A = TypeVar("A", bound=type[Analysis])
 
 def register_analysis(name: str) -> Callable[[A], A]:
     """Class decorator: make an analysis known under `name` (`accuracy`, `kpca.spectrum`)."""
-
-    def register(cls: A) -> A:
-        cls.name = name
-        return ANALYSES.add(name, cls)
-
-    return register
+    return ANALYSES.named(name)
 
 
 def list_analyses() -> list[str]:
@@ -204,15 +199,7 @@ def list_analyses() -> list[str]:
 
 def create_analysis(name: str, **options: Any) -> Analysis:
     """An analysis by its registered name, or by `package.module:Class` for one outside this package."""
-    known: type[Analysis] = ANALYSES.get(name)
-    check_options(options, _option_names(known), "analysis", name)
-    check_types(options, known, "analysis", name)
-    return known(**options)
-
-
-def _option_names(cls: type[Analysis]) -> list[str]:
-    parameters = inspect.signature(cls).parameters.values()
-    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return ANALYSES.create(name, options)
 
 
 def _with_common(cls: type[Analysis]) -> inspect.Signature:

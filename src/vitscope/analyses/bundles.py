@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis
-from vitscope.statistics.clusters import Kind, Mean, ratio
 
 if TYPE_CHECKING:
     from vitscope.data import Data
@@ -47,13 +46,3 @@ class BundledAnalysis(Analysis):
     def rows_of(self, batch: Batch) -> Tensor:
         """(B,) int64: the row of the sums that each item belongs to."""
         return batch.indices % self.most if self._bundle is None else self._bundle[batch.indices]
-
-
-def over_documents(total: Tensor, tokens: Tensor, kind: Kind = "number") -> Mean | None:
-    """Sums and numbers of tokens per document (D,), (D,) -> the mean over tokens; None where there is no token."""
-    there = tokens > 0
-    y, m = total[there].double(), tokens[there].double()
-    if not len(m):
-        return None
-    sums = {"m": m, "mm": m * m, "y": y, "yy": y * y, "ym": y * m, "mean": y / m}
-    return ratio({"n": float(len(m)), **{name: float(part.sum()) for name, part in sums.items()}}, kind)

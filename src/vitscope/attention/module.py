@@ -31,7 +31,7 @@ HOOKS = (
 )  # fmt: skip
 
 
-class Look(TypedDict):
+class Look(TypedDict, total=False):
     """What every attention function takes beside q, k and v."""
 
     mask: Tensor | None  # hides keys: boolean (True may look) or additive (-inf hides)

@@ -20,12 +20,7 @@ _SPELLINGS = {"lambda": "lambd"}
 
 def register_attention(name: str) -> Callable[[A], A]:
     """Class decorator: make an AttentionModule known under `name`, in `convert`, on the command line and in runs."""
-
-    def register(cls: A) -> A:
-        cls.name = name
-        return ATTENTIONS.add(name, cls)
-
-    return register
+    return ATTENTIONS.named(name)
 
 
 def list_attentions() -> list[str]:

@@ -20,17 +20,7 @@ Form = Literal["scalar", "matrix"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 
-def scaled_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    s: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-) -> Tensor:
+def scaled_attention(q: Tensor, k: Tensor, v: Tensor, s: Tensor, **look: Unpack[Look]) -> Tensor:
     """softmax(q k^T / sqrt(D)) (I - S) v: (B, H, N, D) each -> (B, H, N, D).
 
     s: (H, N, N), S itself; or one number alpha (1,), and S = alpha softmax(k k^T / sqrt(D)), which is never formed:
@@ -38,7 +28,8 @@ def scaled_attention(
     Remark 3 and App. E.1.
     """
     if s.ndim < 3:
-        near = s * symmetric_attention(k, v, mask=mask, bias=bias, is_causal=is_causal)
+        whole: Look = {**look, "dropout_p": 0.0}
+        near = s * symmetric_attention(k, v, **whole)
     else:
         heads, tokens = v.shape[1], v.shape[2]
         if s.shape != (heads, tokens, tokens):
@@ -47,12 +38,12 @@ def scaled_attention(
                 f"{tokens} tokens. Keep the image size that the model was built with, or use form='scalar', "
                 "which fits any number of tokens."
             )
-        if is_causal:
+        if look.get("is_causal"):
             s = s.tril()
-        if mask is not None:
+        if (mask := look.get("mask")) is not None:
             s = s.masked_fill(~visible_keys(mask), 0)
         near = s @ v
-    return softmax_attention(q, k, v - near, mask=mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p)
+    return softmax_attention(q, k, v - near, **look)
 
 
 @dataclass(frozen=True)

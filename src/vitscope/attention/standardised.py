@@ -22,23 +22,13 @@ def standardise(x: Tensor) -> Tensor:
     return x * torch.where(variance > 0, variance, 1.0).rsqrt()
 
 
-def standardised_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-) -> Tensor:
+def standardised_attention(q: Tensor, k: Tensor, v: Tensor, **look: Unpack[Look]) -> Tensor:
     """softmax(q' k'^T / sqrt(D) + bias) v with q', k' = standardise(q), standardise(k): (B, H, N, D) each.
 
     The attention inside the models that Teo & Nguyen (NeurIPS 2024) and Sarıtaş & Yıldız (ACL SRW 2025) trained to log
     the projection error; their text does not mention it. All queries and keys have the norm sqrt(D - 1).
     """
-    q, k = standardise(q), standardise(k)
-    return softmax_attention(q, k, v, mask=mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p)
+    return softmax_attention(standardise(q), standardise(k), v, **look)
 
 
 @register_attention("standardised")

@@ -11,21 +11,13 @@ from vitscope.attention.registry import register_attention
 from vitscope.attention.softmax import softmax_attention
 
 
-def symmetric_attention(
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    bias: Tensor | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-) -> Tensor:
+def symmetric_attention(k: Tensor, v: Tensor, **look: Unpack[Look]) -> Tensor:
     """softmax(k k^T / sqrt(D) + bias) v, fused: (B, H, N, D) each -> (B, H, N, D).
 
     The attention of "SymViT" in Teo & Nguyen, "Unveiling the Hidden Structure of Self-Attention via Kernel PCA"
     (NeurIPS 2024): the Gram matrix of the keys is symmetric, so that keys span the space that they are projected on.
     """
-    return softmax_attention(k, k, v, mask=mask, bias=bias, is_causal=is_causal, dropout_p=dropout_p)
+    return softmax_attention(k, k, v, **look)
 
 
 @register_attention("symmetric")

@@ -67,10 +67,9 @@ def steps_per_epoch(n: int, batch_size: int, world: int = 1) -> int:
     return max(1, n // (batch_size * world))
 
 
-def plan_epoch(
-    n: int, batch_size: int, *, seed: int, epoch: int, rank: int, world: int, start: int
-) -> list[tuple[int, list[int]]]:
+def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, **turn: Unpack[Turn]) -> list[tuple[int, list[int]]]:
     """(number, its items) of every batch of an epoch for process `rank`, from step `start` on."""
+    rank, world, start = turn.get("rank", 0), turn.get("world", 1), turn.get("start", 0)
     _check(batch_size, rank, world, start, 0)
     if n < world:
         raise DataError(f"{n} images are too few to train {world} processes on: each needs at least one.")
@@ -87,12 +86,8 @@ def train_batches(
     *,
     seed: int,
     epoch: int,
-    rank: int = 0,
-    world: int = 1,
     augment: Augment | None = None,
-    start: int = 0,
-    workers: int = 0,
-    context: str | None = None,
+    **turn: Unpack[Turn],
 ) -> Iterator[Batch]:
     """One epoch for process `rank` of `world`, from step `start` on; `batch_size` is that of one process.
 
@@ -102,9 +97,9 @@ def train_batches(
     generators are left as they were. Masks are not read.
     """
     check_pictures(data, preprocess)
-    plans = plan_epoch(len(data), batch_size, seed=seed, epoch=epoch, rank=rank, world=world, start=start)
+    plans = plan_epoch(len(data), batch_size, seed=seed, epoch=epoch, **turn)
     reader = _Reader(data, build_transform(preprocess), plans, _Augmentation(augment, seed, epoch), masks=False)
-    return iterate(reader, data.strict, empty_allowed=False, workers=workers, context=context)
+    return iterate(reader, data.strict, empty_allowed=False, **turn)
 
 
 @dataclass(frozen=True)

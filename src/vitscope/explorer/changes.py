@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.capture.editing import in_turn
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
@@ -72,20 +73,7 @@ def _number(value: Any, count: int, what: str) -> int:
 
 def edits_of(changes: Sequence[Change], model: Model, sources: Mapping[Change, Tensor]) -> dict[str, Edit]:
     """{point: edit}. Changes of one point act in their order. `sources`: residuals (N, C) that patches are from."""
-    by_point: dict[str, list[Edit]] = {}
-    for change in changes:
-        by_point.setdefault(change.point, []).append(_edit(change, model, sources.get(change)))
-
-    def chained(functions: Sequence[Edit]) -> Edit:
-        def edit(x: Tensor, point: Point) -> Tensor:
-            for function in functions:
-                new = function(x, point)
-                x = x if new is None else new
-            return x
-
-        return edit
-
-    return {point: chained(functions) for point, functions in by_point.items()}
+    return in_turn((change.point, _edit(change, model, sources.get(change))) for change in changes)
 
 
 def _edit(change: Change, model: Model, source: Tensor | None) -> Edit:

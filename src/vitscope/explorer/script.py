@@ -69,9 +69,9 @@ def open_line(model: Model) -> str:
     if "run_path" in source:
         options = {}
     elif attention := source.get("attention"):
-        from vitscope.analyses.request import _attention_text
+        from vitscope.analyses.saved_request import attention_text
 
-        options["attention"] = attention if isinstance(attention, str) else _attention_text(attention)
+        options["attention"] = attention if isinstance(attention, str) else attention_text(attention)
     return f"model = vitscope.open_model({', '.join([*words, *(f'{k}={v!r}' for k, v in options.items())])})"
 
 

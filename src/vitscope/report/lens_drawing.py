@@ -7,11 +7,12 @@ VALUE_high.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitscope.report import figures as f
+from vitscope.report.card import Card, Value
 from vitscope.report.panel_parts import name_models
 
 if TYPE_CHECKING:
@@ -33,6 +34,31 @@ def from_embedding(table: pd.DataFrame, tokens: str = "all") -> pd.DataFrame:
 
     before = over_blocks(table, "resid_pre", tokens).assign(block=-1)
     return pd.concat([before, over_blocks(table, "resid_post", tokens)])
+
+
+def draw_heads(tables: Mapping[str, pd.DataFrame], value: str, name: str, height: float = 2.6) -> Figure:
+    """Heads x blocks, a column per table, one symmetric scale."""
+    fig, axes = f.new_figure(height=height, columns=len(tables), share_x=False, share_y=False)
+    largest = max(float(table[value].abs().max()) for table in tables.values()) or 1.0
+    for ax, (label, table) in zip(axes, tables.items()):
+        grid = table.pivot(index="head", columns="block", values=value).to_numpy()
+        f.heat_map(
+            fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label=name,
+            colour_bar=ax is axes[len(tables) - 1],
+        )  # fmt: skip
+        ax.set_xlabel("block")
+        f.label_axes(ax, y=f"{f.ellipsis(label)}: head" if len(tables) > 1 else "head")
+    return fig
+
+
+def rates_card(rows: Mapping[str, pd.DataFrame], question: str, **words: Any) -> Card | None:
+    """{model: `rate` per block, in per cent}: the last one with its interval, and the way there."""
+    rows = {label: table for label, table in rows.items() if len(table)}
+    if not rows:
+        return None
+    last = {label: table.iloc[-1] for label, table in rows.items()}
+    values = {label: Value(row["rate"], row["rate_low"], row["rate_high"]) for label, row in last.items()}
+    return Card(question, values, lines={label: table["rate"].tolist() for label, table in rows.items()}, **words)
 
 
 def banded(ax: Axes, rows: pd.DataFrame, value: str, style: f.LineStyle, label: str = "_") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -28,6 +29,12 @@ def short(value: Any, digits: int = 3) -> str:
         return _minus(f"{mantissa}e{int(power)}")
     decimals = digits - 1 - exponent
     return _minus(f"{round(number, decimals):,.{max(decimals, 0)}f}")
+
+
+def in_brackets(row: Mapping[Any, Any], value: str, scale: float = 1.0) -> str:
+    """' (95 % interval 0.1 to 0.2)' of a value that has its ends beside it; nothing where there is no interval."""
+    low, high = (scale * float(row[f"{value}_{end}"]) for end in ("low", "high"))
+    return "" if low != low else f" (95 % interval {short(low)} to {short(high)})"
 
 
 def percent(share: float, digits: int = 3) -> str:

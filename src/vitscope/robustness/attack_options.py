@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from vitscope.analyses.options import CommaWords, Typed
-from vitscope.analyses.request import ANALYZED, Request, options_of_run, split_words
+from vitscope.analyses.request import Request, split_words
+from vitscope.analyses.saved_request import ANALYZED, options_of_run
 from vitscope.errors import VitscopeError
 from vitscope.registry import ATTACKS
 from vitscope.robustness.epsilons import parse_epsilons

@@ -122,12 +122,7 @@ T = TypeVar("T", bound=type[Task])
 
 def register_task(name: str) -> Callable[[T], T]:
     """Class decorator: make a task known under `name`, which data then bear."""
-
-    def register(cls: T) -> T:
-        cls.name = name
-        return TASKS.add(name, cls)
-
-    return register
+    return TASKS.named(name)
 
 
 def task_of(data: Any) -> Task:

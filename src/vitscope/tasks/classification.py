@@ -63,13 +63,7 @@ class Classification(Task):
                     f"{unknown:,} {self.words.items} of {data.name} ({data.split}) have no label: training needs them "
                     "all."
                 )
-        if train.num_classes < 2:
-            raise DataError(f"{train.name} has {train.num_classes} class: there is nothing to learn to tell apart.")
-        if list(train.classes) != list(test.classes):
-            raise DataError(
-                f"The classes of {train.split} ({some(train.classes)}) and {test.split} ({some(test.classes)}) differ: "
-                "both folders must hold the same class folders."
-            )
+        check_classes(train, test, "both folders must hold the same class folders")
 
     def model_options(self, data: Data) -> dict[str, Any]:
         return {"num_classes": data.num_classes}
@@ -110,6 +104,17 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
     true = logits.gather(1, labels[:, None])
     others = logits.scatter(1, labels[:, None], -torch.inf)
     return others.amax(1) - true[:, 0]
+
+
+def check_classes(train: Data, test: Data, expected: str) -> None:
+    """There are classes to tell apart, and the held-out ones are the same."""
+    if train.num_classes < 2:
+        raise DataError(f"{train.name} has {train.num_classes} class: there is nothing to learn to tell apart.")
+    if list(train.classes) != list(test.classes):
+        raise DataError(
+            f"The classes of {train.split} ({some(train.classes)}) and {test.split} ({some(test.classes)}) differ: "
+            f"{expected}."
+        )
 
 
 def some(names: Sequence[str]) -> str:

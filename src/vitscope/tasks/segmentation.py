@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitscope.errors import DataError, UnsupportedModelError
+from vitscope.errors import UnsupportedModelError
 from vitscope.tasks.base import Measure, Task, register_task
-from vitscope.tasks.classification import some
+from vitscope.tasks.classification import check_classes, some
 
 if TYPE_CHECKING:
     from vitscope.data import Data
@@ -56,13 +56,7 @@ class Segmentation(Task):
         data.check_head(model.num_classes, model.name)
 
     def check_learning(self, train: Data, test: Data) -> None:
-        if train.num_classes < 2:
-            raise DataError(f"{train.name} has {train.num_classes} class: there is nothing to learn to tell apart.")
-        if list(train.classes) != list(test.classes):
-            raise DataError(
-                f"The classes of {train.split} ({some(train.classes)}) and {test.split} ({some(test.classes)}) differ: "
-                "both must have the same."
-            )
+        check_classes(train, test, "both must have the same")
 
     def model_options(self, data: Data) -> dict[str, Any]:
         return {"num_classes": data.num_classes}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from vitscope.errors import VitscopeError, suggest
 from vitscope.options import check_fields
 from vitscope.runs.shape import check_saved
-from vitscope.training.frozen import check_frozen
+from vitscope.training.option_checks import check_ranges, check_together
 
 Augment = Literal["none", "digits", "flip", "crop", "resized", "joint"]
 Loss = Literal["cross_entropy", "binary", "asymmetric"]
@@ -164,13 +164,8 @@ class TrainOptions:
         for name in ("probe", "probe_splits", "track", "freeze"):  # 'accuracy,attention' is two words
             words = tuple(part.strip() for word in getattr(self, name) for part in word.split(",") if part.strip())
             object.__setattr__(self, name, words)
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not low <= value <= high:
-                expected = f"at least {low}" if high == float("inf") else f"between {low} and {high}"
-                raise VitscopeError(f"{name}={value} makes no training: expected {expected}.")
-        _check_pairs(self)
-        _check_together(self)
+        check_ranges(self)
+        check_together(self)
         for split in self.probe_splits:
             if split not in ("train", "test"):
                 raise VitscopeError(f"probe_splits can hold 'train' and 'test', not {split!r}.")
@@ -240,113 +235,6 @@ class TrainOptions:
         return cls(**values)
 
 
-def _check_together(o: TrainOptions) -> None:
-    """Options that make sense alone and not together."""
-    changed = o.augment in ("crop", "resized") or o.randaugment or o.auto_augment or o.color_jitter or o.erase
-    if o.repeats > 1 and not changed:
-        raise VitscopeError(
-            f"repeats={o.repeats} with augment={o.augment!r} would show the same picture again: choose augment='crop' "
-            "(small pictures) or 'resized' (as ImageNet models learn)."
-        )
-    if o.randaugment and o.auto_augment:
-        raise VitscopeError(
-            f"randaugment={o.randaugment!r} and auto_augment={o.auto_augment!r} are two policies for one place: leave "
-            "one out (--randaugment '' where a recipe has it)."
-        )
-    if o.augment_options and o.augment != "joint":
-        raise VitscopeError("augment_options are those of augment='joint' (--augment joint), which label maps need.")
-    if o.train_interpolation != "model" and o.augment != "resized":
-        raise VitscopeError(
-            f"train_interpolation={o.train_interpolation!r} is that of random crops: choose augment='resized', too."
-        )
-    if (o.mixup or o.cutmix or o.cutmix_minmax) and o.loss == "asymmetric":
-        raise VitscopeError("The asymmetric loss takes no soft targets: choose another loss, or no mixup and cutmix.")
-    if (o.distillation == "none") != (not o.teacher):
-        raise VitscopeError("Distillation takes both: --distillation soft (or hard) and --teacher NAME-or-RUN.")
-    if o.evaluate and o.weights is None:
-        raise VitscopeError("Random weights are not worth evaluating: give --weights FILE, a run folder or pretrained.")
-    if o.batch_size % o.accumulate:
-        raise VitscopeError(
-            f"A batch of {o.batch_size} images cannot be cut into accumulate={o.accumulate} equal pieces: choose a "
-            f"divisor of {o.batch_size}, or batch_size={max(1, round(o.batch_size / o.accumulate)) * o.accumulate}."
-        )
-    if o.sharded and (o.ema or o.mixed_precision == "fp16"):
-        raise VitscopeError("sharded=True goes neither with ema nor with fp16: leave them out, or take bf16.")
-    if o.refine:
-        check_frozen(o)
-    if o.schedule == "plateau" and o.rate_set == "late":
-        raise VitscopeError(
-            "rate_set='late' follows DeiT's program, which gives its plateau no accuracy to wait for: leave it out."
-        )
-    if o.inat_category != "name" and o.data != "inaturalist":
-        raise VitscopeError(f"inat_category={o.inat_category!r} goes with --data inaturalist, not with {o.data}.")
-    if o.dtype == "float64" and (o.mixed_precision != "no" or o.probe):
-        raise VitscopeError("dtype='float64' is for checking arithmetic: leave out mixed_precision and probes.")
-
-
-def _check_pairs(o: TrainOptions) -> None:
-    """Options that are ranges, and one that is words."""
-    if len(o.lr_noise) > 2 or not all(0 <= share <= 1 for share in o.lr_noise) or o.lr_noise != _sorted(o.lr_noise):
-        raise VitscopeError(f"lr_noise={_spaced(o.lr_noise)}: expected one or two rising shares, as in 0.4 or 0.4 0.9.")
-    box = o.cutmix_minmax
-    if box and (len(box) != 2 or not all(0 <= side <= 1 for side in box) or box != _sorted(box)):
-        raise VitscopeError(f"cutmix_minmax={_spaced(box)}: expected two rising shares of the side, as in 0.2 0.8.")
-    if o.preprocess not in ("whole", "model"):
-        from vitscope.models.preprocess_words import check_words
-
-        check_words(o.preprocess)
-
-
-def _sorted(values: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(sorted(values))
-
-
-def _spaced(values: tuple[float, ...]) -> str:
-    return " ".join(map(str, values))
-
-
 def free_keys() -> tuple[str, ...]:
     """Keys of a training's config.yaml that may differ when it is resumed."""
     return _FREE
-
-
-_INFINITY = float("inf")
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("share", 1e-9, 1),
-    ("epochs", 1, _INFINITY),
-    ("batch_size", 1, _INFINITY),
-    ("accumulate", 1, _INFINITY),
-    ("lr", 0, _INFINITY),
-    ("weight_decay", 0, _INFINITY),
-    ("warmup_epochs", 0, _INFINITY),
-    ("warmup_steps", 0, _INFINITY),
-    ("context", 2, _INFINITY),
-    ("warmup_lr", 0, _INFINITY),
-    ("min_lr", 0, _INFINITY),
-    ("smoothing", 0, 1),
-    ("erase", 0, 1),
-    ("repeats", 1, _INFINITY),
-    ("mixup", 0, _INFINITY),
-    ("cutmix", 0, _INFINITY),
-    ("mixup_prob", 0, 1),
-    ("mixup_switch_prob", 0, 1),
-    ("color_jitter", 0, _INFINITY),
-    ("erase_count", 1, _INFINITY),
-    ("poly_power", 1e-9, _INFINITY),
-    ("decay_epochs", 1e-9, _INFINITY),
-    ("decay_rate", 0, 1),
-    ("patience_epochs", 0, _INFINITY),
-    ("lr_noise_pct", 0.01, 1),  # much smaller, or a much larger deviation, and drawing again would take its time
-    ("lr_noise_std", 1e-9, 10),
-    ("in_chans", 1, _INFINITY),
-    ("lr_batch", 0, _INFINITY),
-    ("ema", 0, 1),
-    ("distillation_share", 0, 1),
-    ("temperature", 1e-9, _INFINITY),
-    ("clip_grad", 1e-12, _INFINITY),
-    ("probe_every", 1, _INFINITY),
-    ("probe_images", 1, _INFINITY),
-    ("checkpoint_steps", 0, _INFINITY),
-    ("workers", 0, _INFINITY),
-    ("refine_tokens", 0, _INFINITY),
-)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
-from vitscope.analyses.bundles import BUNDLES, over_documents
+from vitscope.analyses.bundles import BUNDLES
 from vitscope.analyses.causes.components import (
     ALL,
     KINDS,
@@ -41,6 +41,7 @@ from vitscope.analyses.causes.means import means_over
 from vitscope.analyses.causes.prefix import Edits, Prefix
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.statistics.clusters import over_clusters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,7 +207,7 @@ class Ablation(CausesAnalysis):
             return None
         for value in VALUES:
             before, after = (self.sums[f"{value}_{when}"][:, number] for when in ("before", "after"))
-            change = over_documents(after - before, counts, "number" if value == "logit" else "change")
+            change = over_clusters(after - before, counts, "number" if value == "logit" else "change")
             assert change is not None
             scale = 1 if value == "logit" else 100
             means = float(before.sum()) / n, float(after.sum()) / n, change.value, change.low, change.high

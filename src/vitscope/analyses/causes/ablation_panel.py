@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitscope.report import figures as f
-from vitscope.report.numbers import short
+from vitscope.report.lens_drawing import draw_heads
+from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 
@@ -64,21 +65,6 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
 
 
-def draw_heads(tables: Mapping[str, pd.DataFrame], value: str, name: str) -> Figure:
-    """Heads x blocks, a column per table, one symmetric scale."""
-    fig, axes = f.new_figure(height=2.6, columns=len(tables), share_x=False, share_y=False)
-    largest = max(float(table[value].abs().max()) for table in tables.values()) or 1.0
-    for ax, (label, table) in zip(axes, tables.items()):
-        grid = table.pivot(index="head", columns="block", values=value).to_numpy()
-        f.heat_map(
-            fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label=name,
-            colour_bar=ax is axes[len(tables) - 1],
-        )  # fmt: skip
-        ax.set_xlabel("block")
-        f.label_axes(ax, y=f"{f.ellipsis(label)}: head" if len(tables) > 1 else "head")
-    return fig
-
-
 def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null: str = "") -> Figure:
     """A line per kind, or per group of tokens, over blocks; a column per table. `null`: drawn dashed, if given."""
     fig, axes = f.new_figure(height=2.7, columns=len(tables))
@@ -117,8 +103,8 @@ def _findings(label: str, table: pd.DataFrame, together: pd.DataFrame | None, se
     for row in heads.to_dict("records")[:1]:
         text = (
             f"{who}the most needed head is head {round(row['head'])} of block {row['block']}: without it the logit of "
-            f"the true class changes by {short(float(row['logit_change']))}{_interval(row)}, the median head by "
-            f"{short(float(heads['logit_change'].median()))}."
+            f"the true class changes by {short(float(row['logit_change']))}{in_brackets(row, 'logit_change')}, the "
+            f"median head by {short(float(heads['logit_change'].median()))}."
         )
         found.append(Finding(text, 0.6))
     if together is None:
@@ -129,8 +115,3 @@ def _findings(label: str, table: pd.DataFrame, together: pd.DataFrame | None, se
         text = f"{who}without {row['set']} accuracy changes by {short(float(row['accuracy_change']))} points{beside}."
         found.append(Finding(text, 0.55))
     return found
-
-
-def _interval(row: Mapping[Any, Any]) -> str:
-    low, high = (float(row[f"logit_change_{end}"]) for end in ("low", "high"))
-    return "" if low != low else f" (95 % interval {short(low)} to {short(high)})"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from vitscope.analyses.causes.pair_words import parse_pairs
 from vitscope.analyses.options import CommaWords, Typed
-from vitscope.analyses.request import AnalysisOptions, AnalyzeOptions, split_words
+from vitscope.analyses.request import StudyOptions, split_words
 from vitscope.errors import VitscopeError, suggest
 from vitscope.registry import ANALYSES
 
@@ -20,7 +19,7 @@ PARTS = ("attribution", "ablation", "patching")
 
 
 @dataclass(frozen=True)
-class CausesOptions(AnalysisOptions):
+class CausesOptions(StudyOptions):
     """Who did it? Split an answer over the parts of a model, switch parts off, exchange them between two inputs.
 
     Stopped or killed, the same command goes on where it was. Several models give one report.
@@ -36,10 +35,6 @@ class CausesOptions(AnalysisOptions):
     together: Annotated[tuple[str, ...], Typed("A+B")] = ()
     """parts that are switched off at once, such as 11.2+10.0 (heads) or attn.3+mlp.4, beside random ones"""
     paths: Annotated[tuple[str, ...], Typed("A>B")] = ()  # patching from head to head, such as '8.1>11.2:v'
-
-    @classmethod
-    def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
-        raise VitscopeError("The configuration of a run names analyses: it goes to `vitscope analyze --config`.")
 
     def parts_named(self) -> tuple[str, ...]:
         """What was asked for; or all that there are, patching where there are pairs."""
@@ -67,19 +62,6 @@ class CausesOptions(AnalysisOptions):
             "patching": {"pairs": pairs, "tokens": self.tokens, "paths": [*split_words(self.paths)]},
         }
         return {"accuracy": {}} | {f"causes.{part}": options[part] for part in parts}
-
-    def as_request(self) -> AnalyzeOptions:
-        """The same as a request to `analyze`."""
-        chosen = self.by_analysis()
-        given = {f"{name}.{key}": value for name, settings in chosen.items() for key, value in settings.items()}
-        base = {option.name: getattr(self, option.name) for option in fields(AnalysisOptions)}
-        return AnalyzeOptions(**{**base, "only": tuple(chosen), "set": {**given, **self.set}})
-
-    def check(self) -> None:
-        self.as_request().check()
-
-    def analyses(self) -> Wanted | None:
-        return self.as_request().analyses()
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
         """Of texts, `accuracy` is `perplexity`."""

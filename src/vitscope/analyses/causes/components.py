@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.capture.editing import in_turn
 from vitscope.errors import VitscopeError, suggest
 
 if TYPE_CHECKING:
@@ -96,20 +97,7 @@ def exchange(component: Component, new: Tensor | float, where: Tensor | None = N
 
 def joined(edits: Sequence[tuple[Component, Edit]]) -> dict[str, Edit]:
     """Edits of several components as one per point, each after the other."""
-    points: dict[str, list[Edit]] = {}
-    for component, edit in edits:
-        points.setdefault(component.point, []).append(edit)
-    return {point: _in_turn(functions) for point, functions in points.items()}
-
-
-def _in_turn(functions: Sequence[Edit]) -> Edit:
-    def edit(value: Tensor, point: Point) -> Tensor:
-        for function in functions:
-            new = function(value, point)
-            value = value if new is None else new
-        return value
-
-    return functions[0] if len(functions) == 1 else edit
+    return in_turn((component.point, edit) for component, edit in edits)
 
 
 def token_groups(model: Model) -> list[str]:

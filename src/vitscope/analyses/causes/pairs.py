@@ -48,14 +48,14 @@ class Partners:
 class Pairs:
     """Subclass, decorate with `@register_pairs("name")`, and implement `partners`."""
 
-    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
     groups: ClassVar[Sequence[str]] = ()  # names of `Partners.groups`
 
     def __init__(self, words: PairWords) -> None:
         self.words = words
         if (words.what or words.level) and type(self).plain:
             raise VitscopeError(
-                f"Pairs {words.text!r}: {self.kind!r} is typed by itself, without {words.text[len(self.kind) :]!r}."
+                f"Pairs {words.text!r}: {self.name!r} is typed by itself, without {words.text[len(self.name) :]!r}."
             )
 
     plain: ClassVar[bool] = True  # is it typed by itself?
@@ -79,12 +79,7 @@ P = TypeVar("P", bound=type[Pairs])
 
 def register_pairs(name: str) -> Callable[[P], P]:
     """Class decorator: make a kind of pairs known under `name`."""
-
-    def register(cls: P) -> P:
-        cls.kind = name
-        return PAIRS.add(name, cls)
-
-    return register
+    return PAIRS.named(name)
 
 
 def create_pairs(word: str) -> Pairs:

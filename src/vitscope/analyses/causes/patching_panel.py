@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_heads
+from vitscope.analyses.causes.ablation_panel import draw_blocks
 from vitscope.report import figures as f
-from vitscope.report.numbers import short
+from vitscope.report.lens_drawing import draw_heads
+from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 
@@ -123,8 +124,8 @@ def _findings(label: str, table: pd.DataFrame, agreement: pd.DataFrame | None, s
         mine = table[(table["pairs"] == pairs) & (table["direction"] == "denoising")]
         for row in mine[mine["kind"].isin(["attn", "mlp"])].sort_values("share").to_dict("records")[-1:]:
             what = f"{'the attention' if row['kind'] == 'attn' else 'the MLP'} of block {row['block']}"
-            share = short(100 * float(row["share"]))
-            text = f"{who}after {pairs}, {what} alone brings back {share} % of the decision{_interval(row)}."
+            share = f"{short(100 * float(row['share']))} % of the decision{in_brackets(row, 'share', 100)}"
+            text = f"{who}after {pairs}, {what} alone brings back {share}."
             found.append(Finding(text, 0.6))
     heads = agreement[agreement["kind"] == "head"] if agreement is not None else None
     for row in heads.to_dict("records")[:1] if heads is not None else ():
@@ -134,8 +135,3 @@ def _findings(label: str, table: pd.DataFrame, agreement: pd.DataFrame | None, s
         )
         found.append(Finding(text, 0.4))
     return found
-
-
-def _interval(row: Mapping[Any, Any]) -> str:
-    low, high = (100 * float(row[f"share_{end}"]) for end in ("low", "high"))
-    return "" if low != low else f" (95 % interval {short(low)} to {short(high)})"

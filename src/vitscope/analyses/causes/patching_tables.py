@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from vitscope.analyses.bundles import over_documents
 from vitscope.analyses.causes.components import KINDS
+from vitscope.statistics.clusters import over_clusters
 from vitscope.statistics.ranks import rank_correlation
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _row(study: Patching, key: tuple[int, int], e: int, n: Tensor) -> dict[str, 
 
 def _shares(front: str, moved: Tensor, decided: Tensor, total: Tensor, n: Tensor) -> dict[str, float]:
     """Of the logit difference, and of the decisions in per cent, each with its interval."""
-    share, decisions = over_documents(moved, total), over_documents(decided, n, "fraction")
+    share, decisions = over_clusters(moved, total), over_clusters(decided, n, "fraction")
     assert share is not None
     assert decisions is not None
     row = {f"{front}share": share.value, f"{front}share_low": share.low, f"{front}share_high": share.high}
@@ -77,7 +77,7 @@ def _agreement(study: Patching) -> Iterator[dict[str, Any]]:
     for key, names in _runs(study) if study.gradient else ():
         for k, kind in enumerate(KINDS):
             sums, counts = (study.sums[name][key][k] for name in ("agree", "n_agree"))
-            mean = over_documents(sums, counts, "change")  # it lies in [-1, 1]
+            mean = over_clusters(sums, counts, "change")  # it lies in [-1, 1]
             if mean is None:
                 continue
             there = study.sums["n"][key[0]].sum(0) > 0

@@ -5,17 +5,13 @@ analyze(model, data, lens_analyses(control="random", train="path/to/ImageNetS919
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from vitscope.analyses.options import CommaWords, Typed, with_values
-from vitscope.analyses.request import AnalysisOptions, AnalyzeOptions, split_words
+from vitscope.analyses.request import StudyOptions, split_words
 from vitscope.errors import VitscopeError, suggest
-
-if TYPE_CHECKING:
-    from vitscope.analyses.selection import Wanted
 
 NAMES = {
     "identifiability": "class_space.identifiability",
@@ -31,7 +27,7 @@ ONE_PASS = ("identifiability", "composition", "memories", "lens")  # together ab
 
 
 @dataclass(frozen=True)
-class LensOptions(AnalysisOptions):
+class LensOptions(StudyOptions):
     """Read every token in class space: identifiability, composition, memories, perturbations, probes, relevance.
 
     Stopped or killed, the same command goes on where it was. Several models give one report.
@@ -46,10 +42,6 @@ class LensOptions(AnalysisOptions):
     variant: Annotated[str, Typed("VARIANT")] = "exact"  # exact, or code for the published conventions
     train: Annotated[str | None, Typed("DATA")] = None  # images to train the probes on
     train_split: Annotated[str | None, Typed("SPLIT")] = None  # their split
-
-    @classmethod
-    def _of_run(cls, config: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
-        raise VitscopeError("The configuration of a run names analyses: it goes to `vitscope analyze --config`.")
 
     def parts_named(self) -> tuple[str, ...]:
         """Those of one pass, the perturbations, and the probes where they can be trained; or what was asked for."""
@@ -77,19 +69,6 @@ class LensOptions(AnalysisOptions):
                 options["steps"] = 0
             found[NAMES[part]] = options
         return found
-
-    def as_request(self) -> AnalyzeOptions:
-        """The same as a request to `analyze`."""
-        chosen = self.by_analysis()
-        given = {f"{name}.{key}": value for name, settings in chosen.items() for key, value in settings.items()}
-        base = {option.name: getattr(self, option.name) for option in fields(AnalysisOptions)}
-        return AnalyzeOptions(**{**base, "only": tuple(chosen), "set": {**given, **self.set}})
-
-    def check(self) -> None:
-        self.as_request().check()
-
-    def analyses(self) -> Wanted | None:
-        return self.as_request().analyses()
 
 
 def lens_analyses(parts: Sequence[str] | None = None, **given: Any) -> dict[str, dict[str, Any]]:

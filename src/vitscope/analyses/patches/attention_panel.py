@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vitscope.analyses.patches.panel import sizes
 from vitscope.report import figures as f
-from vitscope.report.lens_drawing import banded
+from vitscope.report.lens_drawing import banded, draw_heads
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -28,11 +28,15 @@ def patch_attention_panel(runs: Mapping[str, Run]) -> Panel | None:
     if not heads or not blocks:
         return None
     n = sizes(heads)
+    everyone = {label: table[table["tokens"] == "all"] for label, table in heads.items()}
     return Panel(
         key="patches_attention",
         lens="Patches",
         title="Does attention stay within the class?",
-        figures={"patches_within": draw_blocks(blocks, list(runs)), "patches_heads": draw_heads(heads)},
+        figures={
+            "patches_within": draw_blocks(blocks, list(runs)),
+            "patches_heads": draw_heads(everyone, "excess", "above chance (points)", 2.8),
+        },
         alt={
             "patches_within": "Share of attention within the class above chance, per block, inside and at borders",
             "patches_heads": "Share of attention within the class above chance, per head and block",
@@ -67,22 +71,6 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
         f.label_axes(ax, y=f"{where}: within the class, above chance (points)")
         f.direct_labels(ax)
     name_models(fig, labels, tables)
-    return fig
-
-
-def draw_heads(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Heads x blocks, a column per model, one symmetric scale."""
-    fig, axes = f.new_figure(height=2.8, columns=len(tables), share_x=False, share_y=False)
-    everyone = {label: table[table["tokens"] == "all"] for label, table in tables.items()}
-    largest = max(float(table["excess"].abs().max()) for table in everyone.values())
-    for ax, (label, table) in zip(axes, everyone.items()):
-        grid = table.pivot(index="head", columns="block", values="excess").to_numpy()
-        f.heat_map(
-            fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label="above chance (points)",
-            colour_bar=ax is axes[len(tables) - 1],
-        )  # fmt: skip
-        ax.set_xlabel("block")
-        f.label_axes(ax, y=f"{f.ellipsis(label)}: head" if len(tables) > 1 else "head")
     return fig
 
 

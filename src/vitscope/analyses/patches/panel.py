@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 from vitscope.analyses.patches.slider import TABLE as MAPS
 from vitscope.analyses.patches.slider import block_slider
 from vitscope.report import figures as f
-from vitscope.report.card import Card, Value
-from vitscope.report.lens_drawing import (
-    banded,
-    blocks_with_embedding,
-    draw_branches,
-    draw_known,
-    from_embedding,
-    over_blocks,
-)
+from vitscope.report import lens_drawing as d
+from vitscope.report.card import Card
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -41,8 +34,8 @@ def patches_panel(runs: Mapping[str, Run]) -> Panel | None:
     n = sizes(levels)
     figures = {"patches_levels": draw_levels(levels, list(runs))}
     if changes:
-        figures["patches_branches"] = draw_branches(changes)
-    figures["patches_known"] = draw_known(known, list(runs), "patches")
+        figures["patches_branches"] = d.draw_branches(changes)
+    figures["patches_known"] = d.draw_known(known, list(runs), "patches")
     captions = {
         "patches_levels": "Share of patches whose own class is the first reading. Left: inside of objects (solid) and "
         "at borders (dashed), where a patch holds pixels of several classes or touches one of another class. Right: "
@@ -79,17 +72,15 @@ def patches_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
 
 
-def _card(levels: Mapping[str, pd.DataFrame]) -> Card:
-    rows = {label: from_embedding(table, "all") for label, table in levels.items()}
-    last = {label: table.iloc[-1] for label, table in rows.items()}
-    return Card(
-        question="When does a patch know what it is?",
-        values={label: Value(row["rate"], row["rate_low"], row["rate_high"]) for label, row in last.items()},
+def _card(levels: Mapping[str, pd.DataFrame]) -> Card | None:
+    rows = {label: d.from_embedding(table, "all") for label, table in levels.items()}
+    return d.rates_card(
+        rows,
+        "When does a patch know what it is?",
         says="of patches, read after the last block, carry their own class",
         name="patches that carry their class",
-        lines={label: table["rate"].tolist() for label, table in rows.items()},
         across="embedding, then blocks",
-        chance=float(next(iter(last.values()))["majority"]),
+        chance=float(next(iter(rows.values()))["majority"].iloc[-1]),
         order=20,
     )
 
@@ -107,13 +98,13 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     for ax, pair in zip(axes, PAIRS):
         for kind, dash in zip(pair, ("-", "--")):
             for place, (label, table) in enumerate(tables.items()):
-                rows = from_embedding(table, kind)
+                rows = d.from_embedding(table, kind)
                 if not len(rows):
                     continue
-                banded(ax, rows, "rate", replace(styles[label], dash=dash), kind if place == 0 else "_")
+                d.banded(ax, rows, "rate", replace(styles[label], dash=dash), kind if place == 0 else "_")
                 if place == 0:
                     ax.axhline(float(rows["majority"].iloc[0]), color=f.MUTED, linewidth=0.7, linestyle=dash, zorder=1)
-        blocks_with_embedding(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
+        d.blocks_with_embedding(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
         ax.set_ylim(0, 100)
         f.label_axes(ax, y="patches that carry their own class (%)")
         f.direct_labels(ax)
@@ -123,7 +114,7 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
 
 def _findings(label: str, levels: pd.DataFrame, known: pd.DataFrame, several: bool) -> list[Finding]:
     who = f"{label}: " if several else ""
-    ends = {kind: over_blocks(levels, "resid_post", kind) for kind in ("all", "inside", "border")}
+    ends = {kind: d.over_blocks(levels, "resid_post", kind) for kind in ("all", "inside", "border")}
     last = {kind: table.to_dict("records")[-1] for kind, table in ends.items() if len(table)}
     rows = known[known["tokens"] == "all"].to_dict("records")
     total = float(last["all"]["rate"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vitscope.analyses.bundles import BundledAnalysis
-from vitscope.analyses.bundles import over_documents as over_documents
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
 
 if TYPE_CHECKING:

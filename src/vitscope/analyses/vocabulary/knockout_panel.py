@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vitscope.analyses.vocabulary.panel import sizes
 from vitscope.report import figures as f
-from vitscope.report.numbers import short
+from vitscope.report.lens_drawing import draw_heads
+from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 
@@ -35,7 +36,7 @@ def knockout_panel(runs: Mapping[str, Run]) -> Panel | None:
     }
     alt = {"vocabulary_hidden": "Change of the log-probability of the next token for each kind of hidden token"}
     if heads:
-        figures["vocabulary_heads"] = draw_heads(heads)
+        figures["vocabulary_heads"] = draw_heads(heads, "change", "change (nats)", 3.0)
         captions["vocabulary_heads"] = (
             f"The same when one head writes nothing, head by head. {sizes(heads)}; intervals are in the table."
         )
@@ -75,40 +76,20 @@ def draw_tokens(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def draw_heads(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Heads x blocks, a column per model, one symmetric scale."""
-    fig, axes = f.new_figure(height=3.0, columns=len(tables), share_x=False, share_y=False)
-    largest = max(float(table["change"].abs().max()) for table in tables.values())
-    for ax, (label, table) in zip(axes, tables.items()):
-        grid = table.pivot(index="head", columns="block", values="change").to_numpy()
-        f.heat_map(
-            fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label="change (nats)",
-            colour_bar=ax is axes[len(tables) - 1],
-        )  # fmt: skip
-        ax.set_xlabel("block")
-        f.label_axes(ax, y=f"{f.ellipsis(label)}: head" if len(tables) > 1 else "head")
-    return fig
-
-
 def _findings(label: str, tokens: pd.DataFrame, heads: pd.DataFrame | None, several: bool) -> list[Finding]:
     who = f"{label}: " if several else ""
     found = []
     for row in tokens[tokens["distance"] == 0].to_dict("records"):
         text = (
             f"{who}without sight of the first token, the next one changes by {short(float(row['change']))} nats in "
-            f"log-probability{_interval(row)}."
+            f"log-probability{in_brackets(row, 'change')}."
         )
         found.append(Finding(text, 0.5))
     if heads is not None:
         row = heads.sort_values("change").to_dict("records")[0]
         text = (
             f"{who}the most needed head is head {row['head']} of block {row['block']}: silencing it changes the "
-            f"log-probability of the next token by {short(float(row['change']))} nats{_interval(row)}."
+            f"log-probability of the next token by {short(float(row['change']))} nats{in_brackets(row, 'change')}."
         )
         found.append(Finding(text, 0.55))
     return found
-
-
-def _interval(row: Mapping[Any, Any]) -> str:
-    low, high = (float(row[f"change_{end}"]) for end in ("low", "high"))
-    return "" if low != low else f" (95 % interval {short(low)} to {short(high)})"

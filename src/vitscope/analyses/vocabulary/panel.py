@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitscope.report import figures as f
-from vitscope.report.card import Card, Value
-from vitscope.report.lens_drawing import (
-    BRANCHES,
-    banded,
-    blocks_with_embedding,
-    draw_branches,
-    draw_known,
-    from_embedding,
-    over_blocks,
-)
+from vitscope.report import lens_drawing as d
+from vitscope.report.card import Card
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -44,8 +36,8 @@ def vocabulary_panel(runs: Mapping[str, Run]) -> Panel | None:
         title="At which block is the next token known?",
         figures={
             "vocabulary_levels": draw_levels(levels, list(runs)),
-            "vocabulary_branches": draw_branches(changes),
-            "vocabulary_known": draw_known(known, list(runs), "tokens"),
+            "vocabulary_branches": d.draw_branches(changes),
+            "vocabulary_known": d.draw_known(known, list(runs), "tokens"),
         },
         alt={
             "vocabulary_levels": "Log-probability of the next token and share of tokens that know it, per block",
@@ -74,17 +66,12 @@ def vocabulary_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 
 def _card(levels: Mapping[str, pd.DataFrame]) -> Card | None:
-    rows = {label: over_blocks(table, "resid_post") for label, table in levels.items()}
-    rows = {label: each for label, each in rows.items() if len(each)}
-    if not rows:
-        return None
-    last = {label: each.iloc[-1] for label, each in rows.items()}
-    return Card(
-        question="When is the next token known?",
-        values={label: Value(row["rate"], row["rate_low"], row["rate_high"]) for label, row in last.items()},
+    rows = {label: d.over_blocks(table, "resid_post") for label, table in levels.items()}
+    return d.rates_card(
+        rows,
+        "When is the next token known?",
         says="of next tokens are the first guess after the last block",
         name="next tokens foreseen",
-        lines={label: each["rate"].tolist() for label, each in rows.items()},
         across="blocks",
         order=20,
     )
@@ -106,13 +93,13 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
         axes, ("log_probability", "rate"), ("log-probability of the next token (nats)", "next token is first guess (%)")
     ):
         for label, table in tables.items():
-            banded(ax, from_embedding(table), value, styles[label])
+            d.banded(ax, d.from_embedding(table), value, styles[label])
         words = sorted({int(t["n_words"].iloc[0]) for t in tables.values()})
         for place, count in enumerate(words):
             level = -np.log(count) if value == "log_probability" else 100 / count
             f.null_line(ax, float(level), "chance" if place == 0 else "_")
         ax.set_ylim(top=max(0, ax.get_ylim()[1])) if value == "log_probability" else ax.set_ylim(bottom=0)
-        blocks_with_embedding(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
+        d.blocks_with_embedding(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
         f.label_axes(ax, y=title)
         f.direct_labels(ax)
     name_models(fig, labels, tables)
@@ -128,7 +115,7 @@ def _findings(label: str, known: pd.DataFrame, changes: pd.DataFrame, several: b
         half = next(row["known_from"] for row in rows if row["known"] >= last / 2)
         where = "in the embedding" if half == "embedding" else f"from block {half} of {len(rows) - 3} on"
         text += f"; half of these are known {where}"
-    added = {point: float(over_blocks(changes, point)["change"].sum()) for point in BRANCHES}
+    added = {point: float(d.over_blocks(changes, point)["change"].sum()) for point in d.BRANCHES}
     more = (
         f"{_who(label, several)}over all blocks attention adds {short(added['attn_out'])} nats to the log-probability "
         f"of the next token, the MLPs {short(added['mlp_out'])}."

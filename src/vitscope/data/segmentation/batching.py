@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -63,24 +63,10 @@ def whole_batches(
     return iterate(_Reader(data, plans, prepare or Whole(preprocess.whole())), data.strict, **turn)
 
 
-def piece_batches(
-    data: SegmentationData,
-    preprocess: Preprocess,
-    batch_size: int,
-    *,
-    seed: int,
-    epoch: int,
-    rank: int = 0,
-    world: int = 1,
-    augment: Joint | None = None,
-    start: int = 0,
-    **how: Any,
-) -> Iterator[Batch]:
-    """`SegmentationData.learn`: see there. Without `augment`, the middle of each picture."""
-    check_pictures(data, preprocess)
-    plans = plan_epoch(len(data), batch_size, seed=seed, epoch=epoch, rank=rank, world=world, start=start)
-    piece = Piece(augment or Joint(preprocess), seed, epoch)
-    return iterate(_Reader(data, plans, piece), data.strict, empty_allowed=False, **how)
+def piece_batches(data: SegmentationData, piece: Piece, batch_size: int, **turn: Unpack[Turn]) -> Iterator[Batch]:
+    """`SegmentationData.learn`: see there."""
+    plans = plan_epoch(len(data), batch_size, seed=piece.seed, epoch=piece.epoch, **turn)
+    return iterate(_Reader(data, plans, piece), data.strict, empty_allowed=False, **turn)
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,10 +99,17 @@ class SegmentationData(ImageData):
         return whole_batches(self, preprocess, batch_size, **turn)
 
     def learn(self, preprocess: Preprocess, batch_size: int, *, seed: int, epoch: int, **how: Any) -> Iterator[Batch]:
-        """One epoch of training in the order of (seed, epoch): pieces of pictures and maps, as large as the input."""
-        from vitscope.data.segmentation.batching import piece_batches
+        """One epoch of training in the order of (seed, epoch): pieces of pictures and maps, as large as the input.
 
-        return piece_batches(self, preprocess, batch_size, seed=seed, epoch=epoch, **how)
+        `augment` draws them; without it, they are the middle of each picture.
+        """
+        from vitscope.data.batching import check_pictures
+        from vitscope.data.segmentation.batching import Piece, piece_batches
+        from vitscope.data.segmentation.joint import Joint
+
+        check_pictures(self, preprocess)
+        piece = Piece(how.pop("augment", None) or Joint(preprocess), seed, epoch)
+        return piece_batches(self, piece, batch_size, **how)
 
     def check_head(self, num_classes: int, model: str = "the model") -> None:
         if num_classes != self.num_classes:

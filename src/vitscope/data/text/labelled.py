@@ -77,11 +77,8 @@ class LabelledTexts(TextData):
         *,
         seed: int,
         epoch: int,
-        rank: int = 0,
-        world: int = 1,
-        start: int = 0,
         augment: Any = None,
-        workers: int = 0,
+        **turn: Unpack[Turn],
     ) -> Iterator[Batch]:
         """One epoch for process `rank` from step `start` on; the order depends on (seed, epoch) alone."""
         import torch
@@ -91,10 +88,11 @@ class LabelledTexts(TextData):
 
         if augment is not None:
             raise DataError(f"{self.name} are texts: there is no augmentation for them.")
+        world = turn.get("world", 1)
         order = permutation(len(self), seed, epoch)
         used = order[: steps_per_epoch(len(self), batch_size, world) * batch_size * world]
         shuffled = self.subset(used)  # batch b of it belongs to process b % world, as it should
-        turn: Turn = {"rank": rank, "world": world, "start": start * world, "workers": workers}
+        turn["start"] = turn.get("start", 0) * world
         for batch in shuffled.batches(preprocess, batch_size, **turn):
             if not len(batch):
                 bad = batch.skipped[0]

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError
 from vitscope.lazy import renamed
-from vitscope.registry import ATTACKS, check_options, check_types
+from vitscope.registry import ATTACKS
 
 if TYPE_CHECKING:
     from vitscope.robustness.norms import Norm
@@ -91,12 +91,7 @@ A = TypeVar("A", bound=type[Attack])
 
 def register_attack(name: str) -> Callable[[A], A]:
     """Class decorator: make an attack known under `name`, in `attack`, on the command line and in runs."""
-
-    def register(cls: A) -> A:
-        cls.name = name
-        return ATTACKS.add(name, cls)
-
-    return register
+    return ATTACKS.named(name)
 
 
 def list_attacks() -> list[str]:
@@ -105,10 +100,7 @@ def list_attacks() -> list[str]:
 
 def create_attack(name: str, **options: Any) -> Attack:
     """An attack by its name, or by `package.module:Class` for one outside this package."""
-    known: type[Attack] = ATTACKS.get(name)
-    check_options(options, [f.name for f in fields(known)], "attack", name)
-    check_types(options, known, "attack", name)
-    return known(**options)
+    return ATTACKS.create(name, options)
 
 
 def import_extra(package: str, attack: str) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from vitscope.analyses.options import Typed
-from vitscope.analyses.request import ANALYZED, IMAGES, Request, options_of_run, place_of
+from vitscope.analyses.request import Request
+from vitscope.analyses.saved_request import ANALYZED, IMAGES, options_of_run, place_of
 from vitscope.errors import VitscopeError
 from vitscope.robustness.corruptions import parse_corruptions, parse_severities
 from vitscope.robustness.sets.registry import check_folders, parse_sets

@@ -28,7 +28,8 @@ from vitscope.analyses.class_space.panels.parts import (
 )
 from vitscope.analyses.class_space.ranks import chance
 from vitscope.report import figures as f
-from vitscope.report.card import Card, Value
+from vitscope.report.card import Card
+from vitscope.report.lens_drawing import over_blocks, rates_card
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -109,22 +110,14 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     """How many patches know the class at the end, and how that grows from block to block."""
-    chosen = {}
-    for label, table in tables.items():
-        rows = table[(table["point"] == "resid_post") & (table["tokens"] == "image")].sort_values("block")
-        if len(rows):
-            chosen[label] = rows
-    if not chosen:
-        return None
-    last = {label: rows.iloc[-1] for label, rows in chosen.items()}
-    return Card(
-        question="Where does it know the class?",
-        values={label: Value(row["rate"], row["rate_low"], row["rate_high"]) for label, row in last.items()},
+    rows = {label: over_blocks(table, "resid_post", "image") for label, table in tables.items()}
+    return rates_card(
+        rows,
+        "Where does it know the class?",
         says="of image patches, read alone, name the true class at the end",
         name="image patches that name the class",
-        lines={label: rows["rate"].tolist() for label, rows in chosen.items()},
         across="blocks",
-        chance=max(100 / float(row["n_classes"]) for row in last.values()),
+        chance=max((100 / float(table["n_classes"].iloc[-1]) for table in rows.values() if len(table)), default=None),
         order=20,
     )
 

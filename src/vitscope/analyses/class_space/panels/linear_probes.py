@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vitscope.analyses.class_space.panels import parts as p
 from vitscope.analyses.class_space.panels.identifiability import variant_text
-from vitscope.analyses.class_space.panels.parts import (
-    POINT_NAMES,
-    banded,
-    blocks_of,
-    control_line,
-    few_ticks,
-    images_text,
-    interval,
-    largest,
-    who,
-)
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -49,7 +39,7 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
             "class_space_probes": f"Solid: ridge probes (alpha {first['alpha']:g}), trained on "
             f"{int(first['n_train']):,} other images; image tokens: a probe for every position, mean over positions. "
             f"Dashed: the model's own head, choosing among the same {int(first['n_classes'])} classes. "
-            f"{images_text(tables)}; bands: 95 % intervals over images."
+            f"{p.images_text(tables)}; bands: 95 % intervals over images."
         },
         reading=(
             "Where the solid line is above the dashed one, the block holds class information that the model's own head "
@@ -72,24 +62,24 @@ def draw_probes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     styles = f.model_styles(labels)
     kinds = [k for k in KINDS if any(k in set(t["tokens"]) for t in tables.values())]
     fig, axes = f.new_figure(height=0.7 + 1.7 * len(kinds), rows=len(kinds), columns=3)
-    blocks = blocks_of(tables)
+    blocks = p.blocks_of(tables)
     for i, kind in enumerate(kinds):
-        for j, (point, title) in enumerate(POINT_NAMES.items()):
+        for j, (point, title) in enumerate(p.POINT_NAMES.items()):
             ax = axes[3 * i + j]
             for label, table in tables.items():
                 rows = main_rows(table)
                 rows = rows[(rows["tokens"] == kind) & (rows["point"] == point)].sort_values("block")
                 if not len(rows):
                     continue
-                banded(ax, rows, "accuracy", styles[label])
+                p.banded(ax, rows, "accuracy", styles[label])
                 dashed = f.LineStyle(styles[label].colour, "", "--")
                 f.line_per_block(ax, rows["block"], rows["projection_among"], style=dashed, label="_", markers=False)
                 name = j == 2 and label == next(iter(tables))
-                control_line(ax, rows, "accuracy", name)
+                p.control_line(ax, rows, "accuracy", name)
                 f.null_line(ax, float(rows["chance"].iloc[0]), "chance" if name else "_")
             ax.set_ylim(0, 100)
             f.block_axis(ax, blocks, "block" if i == len(kinds) - 1 else "")
-            few_ticks(ax)
+            p.few_ticks(ax)
             f.label_axes(ax, y=f"{KINDS[kind]}, {title} (%)")
             f.direct_labels(ax)
     name_models(fig, labels, tables)
@@ -103,10 +93,10 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         return []
     kind = "mean" if "mean" in set(rows["tokens"]) else "image"
     rows = rows[rows["tokens"] == kind].sort_values("block")
-    row = largest(rows.assign(ahead=rows["accuracy"] - rows["projection_among"]), "ahead")
+    row = p.largest(rows.assign(ahead=rows["accuracy"] - rows["projection_among"]), "ahead")
     text = (
-        f"{who(label, several)}a linear probe on the {KINDS[kind]} is furthest ahead of the model's own head in block "
-        f"{int(row['block'])}: {short(float(row['accuracy']))} % ({interval(row, unit=' %')}) "
+        f"{p.who(label, several)}a linear probe on the {KINDS[kind]} is furthest ahead of the model's own head in "
+        f"block {int(row['block'])}: {short(float(row['accuracy']))} % ({p.interval(row, unit=' %')}) "
         f"against {short(float(row['projection_among']))} %, among "
         f"{int(row['n_classes'])} classes."
     )

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from vitscope.analyses.class_space.panels import parts as p
 from vitscope.analyses.class_space.panels.identifiability import variant_text
-from vitscope.analyses.class_space.panels.parts import (
-    banded,
-    blocks_of,
-    control_line,
-    few_ticks,
-    images_text,
-    interval,
-    largest,
-    who,
-)
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -53,7 +44,7 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
             "belongs to one of the 5 memories with the largest logit for the true class"
             + (" (grey: for another class, drawn at random)" if _has_null(tables) else "")
             + ". Right: image tokens whose "
-            f"layer output has the top class of one of its 5 largest memories. {images_text(tables)}; bands: 95 % "
+            f"layer output has the top class of one of its 5 largest memories. {p.images_text(tables)}; bands: 95 % "
             "intervals over images." + (" Dotted: random weights." if _has_control(tables) else "")
         },
         reading=(
@@ -84,7 +75,7 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
     """Rows: attention and MLP; columns: weights, key-value agreement, compositionality."""
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=4.2, rows=2, columns=3, share_y=False)
-    blocks = blocks_of(tables)
+    blocks = p.blocks_of(tables)
     tops = [0.0, 0.0, 0.0]
     for i, (layer, name) in enumerate(LAYERS.items()):
         columns = (("mean", "class-value cosine"), ("agreement", "key-value (%)"), ("composed", "composed (%)"))
@@ -97,13 +88,13 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
                 else:
                     kind = "image" if "image" in set(table["tokens"]) else "class"
                     rows = table[(table["layer"] == layer) & (table["tokens"] == kind)].sort_values("block")
-                    banded(ax, rows, column, styles[label], f"{column}_")
+                    p.banded(ax, rows, column, styles[label], f"{column}_")
                 if j == 1 and "agreement_null" in rows:
                     f.line_per_block(ax, rows["block"], rows["agreement_null"], style=NULL, label="_", markers=False)
-                control_line(ax, rows, column, j == 2 and label == next(iter(tables)))
+                p.control_line(ax, rows, column, j == 2 and label == next(iter(tables)))
             tops[j] = max(tops[j], ax.get_ylim()[1])
             f.block_axis(ax, blocks, "block" if i else "")
-            few_ticks(ax)
+            p.few_ticks(ax)
             f.label_axes(ax, y=f"{name}: {title}")
     for j in range(3):  # the same scale for attention and MLP
         for i in range(2):
@@ -114,10 +105,10 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
 
 
 def _findings(label: str, table: pd.DataFrame, weights: pd.DataFrame, several: bool) -> list[Finding]:
-    best = largest(weights, "mean")
+    best = p.largest(weights, "mean")
     clear = int((weights["p_holm"] < 0.05).sum())
     text = (
-        f"{who(label, several)}the best value vector of a class has a cosine of {short(float(best['mean']))} with it "
+        f"{p.who(label, several)}the best value vector of a class has a cosine of {short(float(best['mean']))} with it "
         f"in the {LAYERS[str(best['layer'])]} of block {int(best['block'])} (random weights: "
         f"{short(float(best['mean_control']))}); {clear} of {len(weights)} layers lie above random weights "
         f"(sign-flip test over {int(best['n_classes']):,} classes, corrected)."
@@ -125,10 +116,10 @@ def _findings(label: str, table: pd.DataFrame, weights: pd.DataFrame, several: b
     found = [Finding(text, 0.4)]
     image = table[table["tokens"] == "image"]
     if len(image):
-        top = largest(image, "agreement")
+        top = p.largest(image, "agreement")
         text = (
-            f"{who(label, several)}{short(float(top['agreement']))} % of the image tokens "
-            f"({interval(top, 'agreement_', ' %')}) call a memory of the true class in the "
+            f"{p.who(label, several)}{short(float(top['agreement']))} % of the image tokens "
+            f"({p.interval(top, 'agreement_', ' %')}) call a memory of the true class in the "
             f"{LAYERS[str(top['layer'])]} of block {int(top['block'])}."
         )
         found.append(Finding(text, 0.45))
