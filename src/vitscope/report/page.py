@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from vitscope.report.sources import default_page, gather, parts_of
 from vitscope.report.wording import in_words, words_of
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from markupsafe import Markup
 
     from vitscope.report.figures import LineStyle
@@ -113,17 +115,20 @@ def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int
 
 def draw_panels(runs: Mapping[str, Run], failures: Failures, only: Iterable[str] | None = None) -> list[Panel]:
     """Every registered panel that has its tables, or those that are named, in the order of the page."""
+    from matplotlib import rc_context
+
     from vitscope.report.figures import house_style
 
     panels, words = [], words_of(runs)
     functions = PANELS.load_all() if only is None else {key: PANELS.get(key) for key in only}
-    for key, function in functions.items():
-        with failures.of(f"The panel '{key}'"), house_style():
-            panel = function(runs)
-            if panel is not None:
-                if len(runs) == 1:  # with several models the sentence begins with a model's name, which stays as it is
-                    panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
-                panels.append(in_words(panel, words))
+    with house_style():
+        for key, function in functions.items():
+            with failures.of(f"The panel '{key}'"), rc_context():  # what one of them changes, no other one sees
+                panel = function(runs)
+                if panel is not None:
+                    if len(runs) == 1:  # with several models the sentence begins with a model's name, which stays
+                        panel.findings = [replace(f, text=f.text[:1].upper() + f.text[1:]) for f in panel.findings]
+                    panels.append(in_words(panel, words))
     return sorted(panels, key=lambda panel: (panel.order, panel.key))
 
 
@@ -162,6 +167,18 @@ def _further_files(panels: list[Panel], failures: Failures) -> list[str]:
     return problems
 
 
+@cache
+def _compiled(template: str) -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    from vitscope.report.html_table import breakable
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["breakable"] = breakable
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
+    return environment.from_string(template)
+
+
 def _render(
     runs: Mapping[str, Run],
     panels: list[Panel],
@@ -172,26 +189,21 @@ def _render(
     page: Path,
     rows: int,
 ) -> str:
-    from jinja2 import Environment, StrictUndefined
-
     import vitscope
     from vitscope.report import provenance
     from vitscope.report.card import side_by_side
     from vitscope.report.figures import model_styles
     from vitscope.report.gallery import colour_tables
-    from vitscope.report.html_table import breakable, html_table
+    from vitscope.report.html_table import html_table
     from vitscope.report.scripts import in_one_script, read
     from vitscope.report.svg import CSS_VARIABLES, slug
 
     style, template = read("page.css") + read("maps.css"), read("page.html")
     drawn = {"gallery": gallery, "sentences": sentences}
     script = in_one_script(["draw", "maps", "encoded", "page", *(name for name, data in drawn.items() if data)])
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["breakable"] = breakable
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
     words = words_of(runs)
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
-    return environment.from_string(template).render(
+    return _compiled(template).render(
         version=vitscope.__version__,
         style=_trusted(style),
         script=_trusted(script),

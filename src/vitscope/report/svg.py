@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,12 +75,25 @@ def save_figure(figure: Figure, folder: Path, stem: str, svg: str | None = None)
     svg = svg[:at] + '\n <rect width="100%" height="100%" fill="#ffffff"/>' + svg[at:]
     svg = svg.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+    with _as_laid_out(figure):
+        figure.savefig(buffer, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
     header = '<?xml version="1.0" encoding="utf-8" standalone="no"?>\n'
     return [
         atomic_write(folder / f"{stem}.svg", header + svg),
         atomic_write(folder / f"{stem}.png", buffer.getvalue()),
     ]
+
+
+@contextmanager
+def _as_laid_out(figure: Figure) -> Iterator[None]:
+    """Drawn as an SVG before, it is laid out: to do so again would take as long as to draw it."""
+    import matplotlib as mpl
+
+    engine = figure.get_layout_engine()
+    with mpl.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
+    yield
+    figure.set_layout_engine(engine)
 
 
 def slug(text: str) -> str:
