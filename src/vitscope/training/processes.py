@@ -43,6 +43,16 @@ def accelerated(device: str, mixed_precision: str) -> Iterator[Accelerator]:
         raise VitscopeError(
             f"Accelerate cannot train on {device} with precision {mixed_precision!r}: {error}"
         ) from error
+    try:
+        _check_processes(accelerator)
+        yield accelerator
+    finally:
+        if fresh:
+            AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def _check_processes(accelerator: Accelerator) -> None:
+    """Accelerate must see all that were started, and leave the model whole."""
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if accelerator.num_processes != started:
         raise VitscopeError(
@@ -54,11 +64,6 @@ def accelerated(device: str, mixed_precision: str) -> Iterator[Accelerator]:
             f"Accelerate was told to use {kind}; vitscope divides a model among processes by itself: start plain "
             "processes (torchrun, or accelerate launch without it) and say --sharded."
         )
-    try:
-        yield accelerator
-    finally:
-        if fresh:
-            AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def _has_accelerator() -> bool:
