@@ -1,4 +1,4 @@
-# make demo | test | lint | bench: each makes .venv and installs what it needs, once.
+# make demo | test | docs | lint | bench: each makes .venv and installs what it needs, once.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-lens lint bench format catalog constraints release-test clean
+.PHONY: help demo test test-lens docs docs-test lint bench format catalog constraints release-test clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -16,6 +16,8 @@ help:
 	@echo "make demo         train two small ViTs on 5,000 digits, look inside, attack, write a report"
 	@echo "make test         run the tests in JOBS=$(JOBS) processes (PYTEST='-k cli -x' passes options on)"
 	@echo "make test-lens    compare attribution and patching with TransformerLens, in an environment of its own"
+	@echo "make docs         the site: site/index.html opens from disk"
+	@echo "make docs-test    run the examples of the pages, check their commands, links, spelling and the site"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        run every benchmark, one after another"
 	@echo "make format       let ruff rewrite the code in the house style"
@@ -30,7 +32,7 @@ demo: $(VENV)/.ready-demo
 
 # One thread per process: small tensors gain nothing from more, and processes that share cores lose by it.
 test: $(VENV)/.ready-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=15 $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=15 --ignore tests/pages $(PYTEST)
 
 # TransformerLens 3 is the last with a GPT-2 of its own. It brings much along, so that it has its own environment.
 test-lens: $(VENV)-lens/.ready
@@ -40,6 +42,13 @@ $(VENV)-lens/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-lens
 	$(VENV)-lens/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]' 'transformer-lens==3.9.0'
 	@touch $@
+
+docs: $(VENV)/.ready-docs
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "The site: site/index.html"
+
+docs-test: docs $(VENV)/.ready-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=10 tests/pages $(PYTEST)
 
 lint: $(VENV)/.ready-lint
 	$(BIN)/ruff check .
@@ -57,7 +66,7 @@ format: $(VENV)/.ready-lint
 catalog: $(VENV)/.ready-test
 	$(BIN)/python -m vitscope.models.examine
 
-constraints: $(VENV)/.ready-test $(VENV)/.ready-lint
+constraints: $(VENV)/.ready-test $(VENV)/.ready-docs $(VENV)/.ready-lint
 	$(BIN)/python -m pip freeze --exclude vitscope > constraints.txt
 
 # What a user would get: built, installed without the repository, used. Leaves wheel and sdist in dist/.
@@ -75,5 +84,5 @@ $(VENV)/.ready-%: pyproject.toml constraints.txt | $(BIN)/pip
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-lens build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-lens build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-CONTEXT, OBJECT, IGNORED = 0, 1, 255  # values of a mask
+CONTEXT = 0
+"""What a mask says of a pixel beside the object."""
+OBJECT = 1
+"""What a mask says of a pixel of the object."""
+IGNORED = 255
+"""What a mask says of a pixel that counts for neither."""
 
 
 @dataclass

@@ -1,0 +1,109 @@
+"""The built site (`make docs`): it needs nothing from outside, fits a phone, finds words, and has every public name."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+import vitscope
+from vitscope.cli import COMMANDS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SITE = REPOSITORY / "site"
+PHONE = 360
+
+
+@pytest.fixture(scope="module")
+def pages() -> list[Path]:
+    found = sorted(SITE.rglob("*.html"))
+    if not found:
+        pytest.skip("there is no site: `make docs` builds it")
+    assert len(found) > 60
+    return found
+
+
+def test_nothing_is_fetched_from_outside(pages):
+    """Links may lead out; scripts, styles, pictures and frames may not."""
+    wanted = r"""<(?:script|img|iframe|source|video)\b[^>]*\bsrc=["']?(https?:)?//|<link\b[^>]*\bhref=["']?(https?:)?//(?!.*canonical)"""
+    assert [page.name for page in pages if re.search(wanted, page.read_text(encoding="utf-8"))] == []
+    for style in SITE.rglob("*.css"):
+        assert not re.search(r"url\([\"']?(https?:)?//", style.read_text(encoding="utf-8")), style.name
+
+
+def test_every_public_name_has_its_entry(pages):
+    sys.path.insert(0, str(REPOSITORY / "docs" / "site"))
+    try:
+        from packages import packages
+    finally:
+        sys.path.pop(0)
+    found = packages(REPOSITORY / "src")
+    assert set(found["vitscope"][1]) == set(vitscope.__all__) - {"__version__"}
+    for package, (_, names) in found.items():
+        text = (SITE / "api" / f"{package}.html").read_text(encoding="utf-8")
+        assert [name for name in names if not re.search(rf'<h2 id="vitscope\.[\w.]*\b{name}"', text)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_of_a_command_has_its_entry(command, capsys, pages):
+    """The reference against what `--help` prints."""
+    from vitscope.cli import run
+
+    with pytest.raises(SystemExit):
+        run([command, "--help"])
+    text = unescape((SITE / "commands" / f"{command}.html").read_text(encoding="utf-8"))
+    flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)))
+    assert len(flags) > 1
+    assert [flag for flag in sorted(flags) if flag not in text] == []
+
+
+def test_no_page_is_wider_than_a_phone(pages, browser):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": PHONE, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    )
+    wide = {}
+    try:
+        for page in pages:
+            browser.get(page.as_uri())
+            width = browser.execute_script("return document.scrollingElement.scrollWidth")
+            if width > PHONE:
+                wide[page.name] = width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert wide == {}
+
+
+def test_search_finds_a_word_from_disk(pages, browser):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get((SITE / "index.html").as_uri() + "?q=identifiability")
+    browser.find_element(By.CSS_SELECTOR, "[data-md-component='search-query']").send_keys(" ")
+    hits = WebDriverWait(browser, 30).until(lambda b: b.find_elements(By.CSS_SELECTOR, ".md-search-result__link"))
+    assert any("glossary.html" in hit.get_attribute("href") for hit in hits)
+
+
+def test_it_can_be_dark(pages, browser):
+    browser.get((SITE / "index.html").as_uri())
+    colours = []
+    for scheme in ("light", "dark"):
+        browser.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        )
+        browser.get((SITE / "index.html").as_uri())
+        colour = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        colours.append(sum(map(int, re.findall(r"\d+", colour)[:3])))
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert colours[0] > 700
+    assert colours[1] < 250
+
+
+def test_the_search_index_has_the_pages_of_docs(pages):
+    index = json.loads((SITE / "search" / "search_index.json").read_text(encoding="utf-8"))
+    found = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    wanted = {str(p.relative_to(REPOSITORY / "docs").with_suffix(".html")) for p in (REPOSITORY / "docs").rglob("*.md")}
+    assert wanted - found == set()
