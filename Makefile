@@ -32,7 +32,7 @@ demo: $(VENV)/.ready-demo
 
 # One thread per process: small tensors gain nothing from more, and processes that share cores lose by it.
 test: $(VENV)/.ready-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=15 --ignore tests/pages $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=15 --ignore tests/docs $(PYTEST)
 
 # TransformerLens 3 is the last with a GPT-2 of its own. It brings much along, so that it has its own environment.
 test-lens: $(VENV)-lens/.ready
@@ -44,11 +44,11 @@ $(VENV)-lens/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 docs: $(VENV)/.ready-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The site: site/index.html"
 
 docs-test: docs $(VENV)/.ready-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=10 tests/pages $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --durations=10 tests/docs $(PYTEST)
 
 lint: $(VENV)/.ready-lint
 	$(BIN)/ruff check .

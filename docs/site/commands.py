@@ -1,4 +1,4 @@
-"""The reference of the command line, from the parser itself: every command with its options, their help, and examples."""
+"""The reference of the command line, from the parser itself: every command with its options, help and examples."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def parser(command: str) -> argparse.ArgumentParser:
     options, how = question(command)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of get_parser, in the tyro that constraints.txt pins
-        return tyro.extras.get_parser(options, prog=how["prog"], description=how["description"], registry=how["registry"])
+        return tyro.extras.get_parser(
+            options, prog=how["prog"], description=how["description"], registry=how["registry"]
+        )
 
 
 def as_page(command: str) -> str:

@@ -24,7 +24,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in NEIGHBOURS:
         text = (root(config) / name).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=re.sub(r"\]\(docs/", "](", text)))
-    config.nav = expand(config.nav, sorted((file.src_uri for file in files.documentation_pages()), key=lambda uri: uri.removesuffix(".md")))
+    config.nav = expand(
+        config.nav,
+        sorted((file.src_uri for file in files.documentation_pages()), key=lambda uri: uri.removesuffix(".md")),
+    )
     return files
 
 

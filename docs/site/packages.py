@@ -1,6 +1,7 @@
 """The reference of the Python packages: a page for each, with every public name, from its docstring.
 
-The packages load their names on first use, by a table in `__init__.py`. It is read here, not executed, so that the site needs no PyTorch.
+The packages load their names on first use, by a table in `__init__.py`. It is read here, not
+executed, so that the site needs no PyTorch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The random-weights control: the same architecture, the same measure, weights that know nothing.
 
-Where a figure is not far from the control's, it is a property of the architecture and not of what was learned. The
+Where a figure is not far from the control's, it is a property of the architecture and not of what was learnt. The
 engine makes a twin of the model and of each analysis that asks for it (`control='random'`), passes every batch through
 both, and puts their tables together (`Analysis.with_control`); an analysis itself knows nothing of it.
 """

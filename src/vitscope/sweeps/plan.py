@@ -86,7 +86,7 @@ def make_plan(
 
 
 def check_plan(plan: Sequence[PlannedRun]) -> None:
-    """Build data, model and optimizer of every setting once: what cannot run is refused before anything starts."""
+    """Build data, model and optimiser of every setting once: what cannot run is refused before anything starts."""
     from vitscope.training.probes import check_probes
     from vitscope.training.setup import build_model, build_optimizer, open_data
     from vitscope.training.texts import reads_text

@@ -57,7 +57,7 @@ class Task:
         """Raise DataError where the targets of these data cannot judge the model's outputs."""
 
     def check_learning(self, train: Data, test: Data) -> None:
-        """Raise DataError where nothing can be learned from `train` that could be judged on `test`."""
+        """Raise DataError where nothing can be learnt from `train` that could be judged on `test`."""
 
     def model_options(self, data: Data) -> dict[str, Any]:
         """What a new model must be built with to answer for these data."""

@@ -117,7 +117,7 @@ class Feed:
 
 
 def open_feeds(options: TrainOptions, data: TrainData, model: Model) -> tuple[Feed, Feed]:
-    """Those that are learned from, augmented as the options say, and those that are held out."""
+    """Those that are learnt from, augmented as the options say, and those that are held out."""
     augment: Any = joint_augmentation(options, data.train, model.preprocess)
     if augment is None:
         augment = picture_augmentation(options, model.preprocess)

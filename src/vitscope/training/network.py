@@ -1,6 +1,6 @@
 """The network while it learns: whole in every process, or a part of it in each.
 
-`Model.module` stays the bare network, which is saved, evaluated and probed. `collect()` brings what was learned there.
+`Model.module` stays the bare network, which is saved, evaluated and probed. `collect()` brings what was learnt there.
 """
 
 from __future__ import annotations

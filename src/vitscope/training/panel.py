@@ -134,7 +134,7 @@ def judged_by(tables: Iterable[pd.DataFrame]) -> str:
 
 
 def _items(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
-    """What they learned from, if all of them the same."""
+    """What they learnt from, if all of them the same."""
     from vitscope.report.sources import owner_of
     from vitscope.tasks.words import Words
 

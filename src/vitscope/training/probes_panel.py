@@ -1,4 +1,4 @@
-"""What changed while it learned? Any figure of any probe against the epochs, per block where there are blocks.
+"""What changed while it learnt? Any figure of any probe against the epochs, per block where there are blocks.
 
 The one panel for all analyses that were probes of a training and bring no picture of their own for that. A panel that
 does draw a probe says so: `@register_panel("separation", draws=("probe_separation",))`.

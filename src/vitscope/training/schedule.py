@@ -31,7 +31,7 @@ def rate_noise(seed: int, epoch: int, limit: float, deviation: float = 1.0) -> f
 
 
 class Schedule:
-    """`schedule.set(step, accuracies)` puts the rate of a step into the optimizer.
+    """`schedule.set(step, accuracies)` puts the rate of a step into the optimiser.
 
     rate_set: 'step' follows the curve step by step; 'epoch' keeps the rate that the curve has when an epoch begins;
     'late' keeps the one that it had an epoch before, because DeiT's program moves the curve to the epoch that has just
@@ -79,7 +79,7 @@ class Schedule:
         return rate_noise(o.seed, t, o.lr_noise_pct, o.lr_noise_std)
 
     def _new(self) -> Any:
-        """timm's curve, on an optimizer that is nothing but rates: the real one may be filled from a checkpoint."""
+        """timm's curve, on an optimiser that is nothing but rates: the real one may be filled from a checkpoint."""
         from timm.scheduler import create_scheduler_v2
 
         o, constant = self.options, self.options.schedule == "constant"

@@ -32,7 +32,7 @@ def learns_sentences(options: TrainOptions) -> bool:
 
 
 def open_sentences(options: TrainOptions) -> tuple[LabelledTexts, LabelledTexts]:
-    """(what is learned from, what is held out); a class that only the held-out part has is an error."""
+    """(what is learnt from, what is held out); a class that only the held-out part has is an error."""
     train = load_sentences(options, "train")
     if train.num_classes < 2:
         raise DataError(
@@ -76,7 +76,7 @@ def _usual_label(options: TrainOptions) -> str | None:
 
 
 def start_sentences(options: TrainOptions, settings: dict[str, Any], classes: Sequence[str]) -> Model:
-    """The encoder of `options.weights` with a head for `classes`, new unless the weights learned these.
+    """The encoder of `options.weights` with a head for `classes`, new unless the weights learnt these.
 
     `source["options"]` and `source["conversions"]` build it again.
     Its attention is converted with its weights in it: where queries become keys, their projection goes. RPC in tuning
@@ -126,7 +126,7 @@ def start_sentences(options: TrainOptions, settings: dict[str, Any], classes: Se
 
 
 def _take_over_head(module: TextClassifier, start: Model, classes: Sequence[str]) -> bool:
-    """The head of a classifier that learned these very classes, in whatever order."""
+    """The head of a classifier that learnt these very classes, in whatever order."""
     head = getattr(start.module, "head", None)
     if not isinstance(start.module, TextClassifier) or not head or set(start.classes or ()) != set(classes):
         return False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainData:
-    """What is learned from, and what is held out."""
+    """What is learnt from, and what is held out."""
 
     train: Data
     test: Data

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequence[str] = ()) -> Model:
     """The model of the options with `options.weights`, fitted to it. `source` says what had to be changed.
 
-    `classes` are those of the data: a head that learned the same ones in another order is put into theirs.
+    `classes` are those of the data: a head that learnt the same ones in another order is put into theirs.
 
     Weights with softmax attention are put in before the model is converted to `options.attention`, which takes over
     their projections; weights that were trained with that attention are put in afterwards.
@@ -111,7 +111,7 @@ def _read(options: TrainOptions) -> _Start:
 def _in_order(
     state: dict[str, Tensor], learned: list[str] | None, classes: list[str]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The heads' rows in the order of the data's classes, where the weights learned just these."""
+    """The heads' rows in the order of the data's classes, where the weights learnt just these."""
     if learned is None or learned == classes or sorted(learned) != sorted(classes) or len(set(classes)) < len(classes):
         return state, []
     rows = [learned.index(name) for name in classes]

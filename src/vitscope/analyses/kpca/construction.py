@@ -69,8 +69,8 @@ def constructed_values(
 ) -> dict[str, Callable[[Tensor, Any], Tensor | None]]:
     """Edits that replace heads' values by the theorem's, for `with model.edits(constructed_values()):`.
 
-    `kpca` puts them in as they are: they are smaller than learned values by orders of magnitude, so the attention
-    branch all but vanishes. `match` (default) gives each head's matrix the Frobenius norm of the learned one. `blocks`
+    `kpca` puts them in as they are: they are smaller than learnt values by orders of magnitude, so the attention
+    branch all but vanishes. `match` (default) gives each head's matrix the Frobenius norm of the learnt one. `blocks`
     are those whose heads are changed, all by default.
     """
     keys: dict[int | None, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Are the vectors behind the learned values eigenvectors of the Gram matrix?
+"""Are the vectors behind the learnt values eigenvectors of the Gram matrix?
 
 If V has the form of the theorem, v_dj = (a_dj - mean a_d) / g(k_j), the coefficients come back as
 a_d = (I - 1_N)^+ G^-1 V[:, d] with G = diag(1 / g(k_j)); and if they are eigenvectors, K~ a_d = lambda_d N a_d, then
@@ -106,7 +106,7 @@ def off_centre(vectors: Tensor) -> Tensor:
 
 @register_analysis("kpca.gamma")
 class Gamma(KpcaAnalysis):
-    """gamma of the true eigenvectors, of perturbed ones, of those recovered from the learned V, and of random vectors.
+    """gamma of the true eigenvectors, of perturbed ones, of those recovered from the learnt V, and of random vectors.
 
     Tables: `kpca_gamma` (per block and axis), `kpca_gamma_average` (per axis), `kpca_gamma_heads` (per head), and per
     image and block `kpca_gamma_images` (with `per_head`, and head, `kpca_gamma_image_heads`). Means and deviations are

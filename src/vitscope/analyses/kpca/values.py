@@ -1,4 +1,4 @@
-"""Do learned values look like those of the theorem? Learned V against theoretical V^, head by head.
+"""Do learnt values look like those of the theorem? Learnt V against theoretical V^, head by head.
 
 V^ (N, D_v) holds v^_dj = (a_dj - mean a_d) / g(k_j), a_d the unit eigenvectors of the centred Gram matrix by falling
 eigenvalue. Sarıtaş & Yıldız (ACL SRW 2025) report cosines, an optimal one-to-one matching of *tokens*, and CKA. An
@@ -142,7 +142,7 @@ def measures(learned: Side, theory: Side, log_g: Tensor, variant: Variant = "exa
 
 @register_analysis("kpca.values")
 class Values(KpcaAnalysis):
-    """Learned against theoretical values, with nulls: random values of the same norms, and those of another head.
+    """Learnt against theoretical values, with nulls: random values of the same norms, and those of another head.
 
     axes: 'unit' takes unit eigenvectors, as published; 'kpca' divides each by the root of its eigenvalue, as kernel PCA
     does (it only matters to measures that see the length of columns). nulls=False leaves the nulls out.

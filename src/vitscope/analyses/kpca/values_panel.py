@@ -1,4 +1,4 @@
-"""The picture of `kpca.values`: how alike learned and theoretical values are, block by block, with the null band."""
+"""The picture of `kpca.values`: how alike learnt and theoretical values are, block by block, with the null band."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _values(run: Run) -> list[Verdict]:
 
 
 def _against_nulls(mean: Mean, nulls: Mapping[str, float], gaps: Mapping[str, Mean]) -> str:
-    """How the learned values stand to each null, by the interval of the difference image by image."""
+    """How the learnt values stand to each null, by the interval of the difference image by image."""
     words = []
     if (gap := gaps.get(RANDOM)) is not None and gap.low is not None and gap.high is not None:
         relation = "above the" if gap.low > 0 else "below the" if gap.high < 0 else "not distinguishable from the"
