@@ -14,7 +14,7 @@ from vitscope.architectures.families import MODELS
 from vitscope.cli import run
 from vitscope.registry import DATASETS, TASKS
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "tasks.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text()
 
 
 def tables(folder: str) -> dict[str, bytes]:

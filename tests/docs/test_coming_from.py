@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "coming-from.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "coming-from.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -74,7 +74,7 @@ def test_every_row_and_block_runs(names):
 
 
 def test_the_examples_of_causes_run(names):
-    page = (Path(__file__).resolve().parent.parent / "docs" / "causes.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "causes.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names |= {"model": names["vit"], "labels": torch.tensor([3, 5])}
     exec(example, names)
