@@ -19,6 +19,8 @@ STOPS = (
     "vitscope.sweeps.sweep",
     "vitscope.report.page.draw_report",
     "vitscope.repeat.rerun",
+    "vitscope.papers.table.paper_table",
+    "vitscope.papers.citing.bibliography",
     "vitscope.models.iter_models",
     "vitscope.models.open_model",
     "vitscope.explorer.options.ExploreOptions.check",
