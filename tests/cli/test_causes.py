@@ -71,7 +71,8 @@ def test_the_folder_has_all_tables_and_the_page_asks_the_questions(made):
     assert "Which parts does the right answer rest on?" in page
     assert "What restores the decision?" in page
     counts = made.table("causes_patching_pairs").set_index("pairs")
-    assert (counts[["clean_wrong", "agree_already", "used"]].sum(axis=1) == counts["made"]).all()
+    assert (counts[["agree_already", "used"]].sum(axis=1) == counts["made"]).all()
+    assert (counts[["clean_wrong", "made"]].sum(axis=1) == counts["items"]).all()
     assert counts["used"].min() > 0
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import transformers
 
 import vitscope
+from vitscope.analyses import create_analysis, measure
+from vitscope.analyses.base import Setting
+from vitscope.analyses.causes.pairs import Pairs, Partners, register_pairs
+from vitscope.data.batch import Batch
+from vitscope.tasks.language import Language
 
 try:
     from transformer_lens import HookedTransformer, HookedTransformerConfig, patching
@@ -138,3 +143,112 @@ def test_patching_the_stream_at_every_place_restores_alike(both, texts):
             found[block, token] = margin(model.run_with_hooks(corrupted, [(f"blocks.{block}.hook_resid_post", patch)]))
     close(found, expected)
     assert float((found - found[0, 0]).abs().max()) > 1e-3  # patching does something
+
+
+PLACES = [f"token {i}" for i in range(TOKENS)]
+
+
+@register_pairs("another word")
+class AnotherWord(Pairs):
+    """The third word is another one; every place is a group of its own."""
+
+    groups: ClassVar = PLACES
+
+    def partners(self, batch):
+        changed = batch.inputs.clone()
+        changed[:, 2] = (changed[:, 2] + 1) % WORDS
+        alone = {name: (torch.arange(TOKENS) == i).expand(len(batch), -1) for i, name in enumerate(PLACES)}
+        return Partners(changed, torch.ones(len(batch), dtype=torch.bool), alone)
+
+
+@pytest.fixture
+def answered(both, texts) -> Batch:
+    """One text, of which each next token is what the model foresees."""
+    model, _ = both
+    targets = model(texts[:1]).argmax(-1)
+    return Batch(texts[:1], targets, torch.arange(1), ["a text"], valid=torch.ones(1, TOKENS, dtype=torch.bool))
+
+
+def studied(model: vitscope.Model, batch: Batch, name: str, **options: Any) -> Any:
+    study = create_analysis(name, **options)
+    study.setting = Setting(task=Language())
+    measure(model, [batch], [study])
+    return study
+
+
+@pytest.mark.parametrize("direction", ["denoising", "noising"])
+def test_the_study_of_patching_finds_the_shares_and_estimates_of_theirs(both, answered, direction):
+    """`causes.patching` as it is run, table against table: the stream at each place, heads, attentions, MLPs."""
+    model, lens = both
+    study = studied(model, answered, "causes.patching", pairs=["another word"], directions=[direction], null=False)
+    table = study.tables()["causes_patching"].set_index(["component", "tokens"])
+    clean, corrupted = answered.inputs, AnotherWord.partners(study.makers[0], answered).inputs
+    true, wrong = lens(clean)[0].argmax(-1), lens(corrupted)[0].argmax(-1)
+    contested = (true != wrong).nonzero().flatten()
+    assert len(contested) > 1
+
+    def difference(logits):
+        return (logits[0, contested, true[contested]] - logits[0, contested, wrong[contested]]).mean()
+
+    ends = [difference(lens(x)) for x in (clean, corrupted)]
+    base, other = (corrupted, clean) if direction == "denoising" else (clean, corrupted)
+    sign = 1 if direction == "denoising" else -1
+    whole, start = ends[0] - ends[1], ends[1] if direction == "denoising" else ends[0]
+    _, theirs = lens.run_with_cache(other)
+    setters = {
+        "resid_post": (patching.layer_pos_patch_setter, ("layer", "pos")),
+        "attn_out": (_at_all_places, ("layer",)),
+        "mlp_out": (_at_all_places, ("layer",)),
+        "z": (patching.layer_head_vector_patch_setter, ("layer", "head")),
+    }
+    values = _estimates(lens, base, theirs, difference)
+    for point, (setter, axes) in setters.items():
+        found = patching.generic_activation_patch(lens, base, theirs, difference, setter, point, axes)
+        kind = {"resid_post": "resid", "attn_out": "attn", "mlp_out": "mlp", "z": "head"}[point]
+        for block in range(LAYERS):
+            rows = {
+                "resid": [(f"resid.{block}", p) for p in PLACES],
+                "head": [(f"head.{block}.{h}", "all") for h in range(HEADS)],
+            }
+            ours = table.loc[rows.get(kind, [(f"{kind}.{block}", "all")])]
+            close(torch.tensor(ours["share"].to_numpy()), sign * (found[block].reshape(-1) - start) / whole)
+            guess = values[point][block]  # (N,), or (N, H)
+            guess = guess if kind == "resid" else guess.sum(0).reshape(-1)
+            close(torch.tensor(ours["estimate"].to_numpy()), sign * guess / whole)
+            assert float(ours["share"].abs().max()) > 1e-3
+
+
+def _at_all_places(corrupted, index, clean):
+    return clean
+
+
+def _estimates(lens, base, other, metric):
+    """(new - base) times the gradient by hooks of their own, per point and block: (N,), or of z (N, H)."""
+    values, gradients = {}, {}
+
+    def keep(value, hook):
+        values[hook.name] = value.detach()
+
+    def keep_gradient(value, hook):
+        gradients[hook.name] = value.detach().clone()
+
+    names = ("hook_resid_post", "hook_attn_out", "hook_mlp_out", "attn.hook_z")
+    wanted = [f"blocks.{block}.{name}" for block in range(LAYERS) for name in names]
+    with torch.enable_grad(), lens.hooks([(n, keep) for n in wanted], [(n, keep_gradient) for n in wanted]):
+        metric(lens(base)).backward()
+    lens.zero_grad()
+    found = {name: ((other[name] - values[name]) * gradients[name]).sum(-1)[0] for name in wanted}
+    return {name.split("hook_")[1]: [found[f"blocks.{block}.{name}"] for block in range(LAYERS)] for name in names}
+
+
+def test_the_study_of_attribution_has_their_shares(both, texts, answered):
+    model, lens = both
+    table = studied(model, answered, "causes.attribution").tables()["causes_attribution"]
+    means = table[table["images"] == "all"].set_index("part")["mean"]
+    logits, theirs = lens.run_with_cache(answered.inputs)
+    stack = theirs.apply_ln_to_stack(theirs.stack_head_results()) * lens.ln_final.w
+    expected = (stack * lens.tokens_to_residual_directions(answered.targets)).sum(-1).mean((1, 2))  # (heads,)
+    names = [f"blocks.{block}.head.{head}" for block in range(LAYERS) for head in range(HEADS)]
+    close(torch.tensor(means[names].to_numpy()), expected)
+    true = logits.gather(-1, answered.targets[..., None]).mean()
+    close(torch.tensor(means.sum(), dtype=torch.float64), true)

@@ -126,3 +126,27 @@ def test_a_map_without_a_known_pixel_adds_nothing():
 def test_a_model_that_answers_with_one_class_per_image_is_refused():
     with pytest.raises(UnsupportedModelError, match=r"answers with \(7,\) numbers per image.*segmenter"):
         Segmentation().loss(torch.zeros(2, 7), torch.zeros(2, 4, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("shape", "step"), [((3, 20, 30), (1, 1)), ((2, 70, 90), (3, 3))])
+def test_judged_pixels_are_those_of_a_lattice_and_all_of_a_small_map(shape, step):
+    from vitscope.data.batch import Batch
+
+    truth = maps(0, shape)
+    outputs = logits(1, truth).double().requires_grad_()
+    found, targets, items = Segmentation().judged(
+        Batch(outputs, truth, torch.arange(len(truth)), [""], outputs=outputs)
+    )
+    expected = [
+        (b, y, x)
+        for b in range(shape[0])
+        for y in range((step[0] - 1) // 2, shape[1], step[0])
+        for x in range((step[1] - 1) // 2, shape[2], step[1])
+        if truth[b, y, x] >= 0
+    ]
+    b, y, x = (torch.tensor(place) for place in zip(*expected))
+    assert torch.equal(items, b)
+    assert torch.equal(targets, truth[b, y, x])
+    assert torch.equal(found, outputs[b, :, y, x])
+    found.sum().backward()
+    assert int((outputs.grad[:, 0] == 1).sum()) == len(expected)

@@ -126,15 +126,20 @@ class Model:
         without the edits that are active.
         """
         asked = self.resolve_points(names)
+        if asked:
+            self.check_whole(images)
+        with self._trace(asked, {}, on_block, edited):
+            return self(images)
+
+    def check_whole(self, images: Inputs) -> None:
+        """Raise where a picture goes through the blocks in pieces."""
         looks = getattr(self.module, "looks", None)
-        if asked and looks is not None and looks(images) > 1:
+        if looks is not None and looks(images) > 1:
             raise UnsupportedModelError(
                 f"{self.name} looks at pictures of {images.shape[-2]}x{images.shape[-1]} "  # type: ignore[union-attr]
                 f"through {looks(images)} windows each, so that 'the' points of a picture do not exist: give pictures "
                 "of at most the window's size, or open it without windows."
             )
-        with self._trace(asked, {}, on_block, edited):
-            return self(images)
 
     def run_with_hooks(self, images: Inputs, fwd_hooks: Iterable[tuple[str, Edit]]) -> Tensor:
         """Logits of one forward pass in which each `fn(value, point)` may return a new value for its point(s)."""

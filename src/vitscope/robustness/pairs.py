@@ -8,10 +8,11 @@ import torch
 
 from vitscope.analyses.causes.pair_words import PairWords
 from vitscope.analyses.causes.pairs import Pairs, Partners, register_pairs
-from vitscope.errors import UnsuitableDataError, VitscopeError
+from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError
 from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.corruptions import corrupt, image_seed
 from vitscope.robustness.corruptions.names import parse_corruptions, parse_severities
+from vitscope.robustness.segmentation.moving import MOVES
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import channel_values, make_threat, pixels_of
 from vitscope.tasks import task_of
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 class _ChangedPictures(Pairs):
     plain: ClassVar[bool] = False
 
-    def check_data(self, data: Data) -> None:
-        if not task_of(data).one_class:
-            raise UnsuitableDataError(
-                f"Pairs {self.words.text!r} change pictures, and {data.name} has none: of texts, try 'swap'."
+    def start(self, model: Model, setting: Setting) -> None:
+        super().start(model, setting)
+        if model.row.text:
+            raise UnsupportedModelError(
+                f"Pairs {self.words.text!r} change pictures, and {model.name} takes texts: try 'swap'."
             )
 
 
@@ -50,11 +52,15 @@ class Attacked(_ChangedPictures):
         normalised_where(model)
         self.target = Target(model, self.threat, setting.task)
 
+    def check_data(self, data: Data) -> None:
+        if not task_of(data).one_class:
+            self.attack.check_pixels()
+
     def partners(self, batch: Batch) -> Partners:
-        known = batch.labels >= 0
+        known = self.setting.task.counted(batch.targets).reshape(len(batch), -1).any(1)
         images = pixels_of(batch.images[known].to(self.model.device), self.model.preprocess)
         self.threat.check_clean(images)
-        labels = batch.labels[known].to(images.device)
+        labels = batch.targets[known].to(images.device)
         victims = Victims(images, labels, batch.indices[known], self.threat, self.setting.seed)
         eps = self.threat.epsilons[0].value
         with attacking(self.model):
@@ -78,6 +84,13 @@ class Corrupted(_ChangedPictures):
         if len(names) != 1 or len(severities) != 1:
             raise VitscopeError(f"Pairs {words.text!r}: one corruption and one severity, such as corrupt:fog@3.")
         self.corruption, self.severity = names[0], severities[0]
+
+    def check_data(self, data: Data) -> None:
+        if self.corruption in MOVES and not task_of(data).one_class:
+            raise UnsuitableDataError(
+                f"Pairs {self.words.text!r} move pixels, so that both sides have other classes at the same place: take "
+                "a corruption that leaves them where they are, such as corrupt:fog@3."
+            )
 
     def partners(self, batch: Batch) -> Partners:
         name, seed = self.corruption, self.setting.seed

@@ -23,8 +23,10 @@ from vitscope.tasks.classification import check_classes, some
 
 if TYPE_CHECKING:
     from vitscope.data import Data
+    from vitscope.data.batch import Batch
     from vitscope.models import Model
 
+JUDGED = 32  # pixels per side of a map that are judged one by one: neighbours say the same
 CHUNK = 2**23  # logits that are enlarged at a time: 32 MB in float32
 
 
@@ -90,11 +92,26 @@ class Segmentation(Task):
             matrix += confusions(logits.argmax(1), truth, classes).sum(0).cpu()
         return [loss, float(matrix.trace()), float(matrix.sum()), *map(float, matrix.flatten().tolist())]
 
+    def judged(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Of every map a lattice of pixels, all where it is small: items are pictures, and a picture has enough."""
+        assert batch.outputs is not None
+        rows, columns = (lattice(side) for side in batch.targets.shape[1:])
+        logits = resized(batch.outputs, batch.targets)[:, :, rows][..., columns]  # (B, C, r, c)
+        targets = batch.targets[:, rows][..., columns].cpu()
+        item, row, column = (targets >= 0).nonzero(as_tuple=True)
+        return logits.movedim(1, -1)[item, row, column].cpu().double(), targets[item, row, column], item
+
     def figures(self, loss: float, right: float, counted: float, *more: float) -> dict[str, float]:
         matrix = torch.tensor(more, dtype=torch.float64).view(round(len(more) ** 0.5), -1)
         counted = max(counted, 1)
         found = {"mean_iou": mean_iou(matrix), "mean_accuracy": mean_accuracy(matrix)}
         return {"loss": loss / counted, **found, "accuracy": right / counted}
+
+
+def lattice(side: int) -> Tensor:
+    """Places along a side, evenly apart and at most JUDGED of them."""
+    step = -(-side // JUDGED)
+    return torch.arange((step - 1) // 2, side, step)
 
 
 def check_segmenter(model: Model) -> None:

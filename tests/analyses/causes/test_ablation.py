@@ -133,6 +133,67 @@ def test_parts_that_go_together_stand_beside_random_ones(vit, pictures):
     assert sets["logit_after"][0] == pytest.approx(float(after), abs=1e-4)
 
 
+def test_agreement_with_attribution_is_spearmans_over_parts(vit, pictures):
+    from scipy.stats import spearmanr
+
+    study = create_analysis("causes.ablation", kinds=["head", "mlp", "resid"], together=["0.1+2.3"], draws=1)
+    measure(vit, [pictures], [study])
+    row = study.tables()["causes_ablation_agreement"].set_index("kind").loc["head"]
+    names = [(block, head) for block in range(3) for head in range(4)]
+    with torch.no_grad():
+        logits, cache = vit.run_with_cache(pictures.inputs)
+        given = vit.attribute(cache, pictures.labels)
+    before = true_values(logits.double(), pictures.labels)[0]
+    direct = torch.stack([given[f"blocks.{b}.head.{h}"] for b, h in names], 1).double()
+    lost = []
+    for block, head in names:
+        place = vit.module.blocks[block].attn.proj
+        lost.append(
+            before - true_values(hooked(vit.module, place, silenced(head), pictures.inputs), pictures.labels)[0]
+        )
+    lost = torch.stack(lost, 1)
+    each = [spearmanr(a, b).statistic for a, b in zip(direct, lost)]
+    assert row["rank_correlation"] == pytest.approx(np.mean(each), abs=1e-6)
+    assert row["rank_correlation_high"] - np.mean(each) == pytest.approx(1.96 * np.std(each, ddof=1) / 6**0.5, rel=1e-3)
+    assert row["of_means"] == pytest.approx(spearmanr(direct.mean(0), lost.mean(0)).statistic)
+    assert row["of_means_low"] <= row["of_means"] <= row["of_means_high"]
+    assert (row["components"], row["n_images"]) == (12, 6)
+
+
+def test_a_whole_attention_or_mlp_is_its_parts_and_their_bias(vit, pictures):
+    study = create_analysis("causes.ablation", kinds=["attn", "mlp"])
+    study.start(vit)
+    found = study.direct.of(pictures)
+    with torch.no_grad():
+        given = vit.attribute(vit.run_with_cache(pictures.inputs)[1], pictures.labels)
+    for place, number in enumerate(study.written):
+        (part,) = study.trials[number].parts
+        inside = [n for n in given.labels if n.startswith(f"blocks.{part.block}.")]
+        inside = [n for n in inside if n.split(".")[2] == "mlp" or n.endswith(".mlp")] if part.kind == "mlp" else [
+            n for n in inside if ".head." in n or ".attn." in n
+        ]  # fmt: skip
+        assert torch.allclose(found[:, place], sum(given[n] for n in inside).double(), atol=1e-6)
+
+
+def test_models_whose_logits_are_no_sums_have_no_agreement(tools):
+    from vitscope.analyses.base import Setting
+    from vitscope.tasks.language import Language
+
+    for family, there in (("gpt2", True), ("bert", False)):
+        model, batch = tools["text_model"](family), tools["texts"]((9, 5, 7))
+        study = create_analysis("causes.ablation", kinds=["head", "mlp"])
+        study.setting = Setting(task=Language())
+        measure(model, [batch], [study])
+        assert ("causes_ablation_agreement" in study.tables()) == there
+        if there:
+            with torch.no_grad():
+                given = model.attribute(model.run_with_cache(batch.inputs)[1], batch.targets.clamp(min=0))
+            known = batch.targets >= 0
+            wanted = (given["blocks.1.head.1"] * known).sum(1) / known.sum(1)
+            place = [study.trials[i].parts[0].name for i in study.written].index("head.1.1")
+            assert torch.allclose(study.direct.of(batch)[:, place], wanted.double(), atol=1e-6)
+
+
 def test_of_texts_it_is_the_next_token_and_silent_heads_are_those_of_knockout(tools):
     from vitscope.analyses.base import Setting
     from vitscope.tasks.language import Language

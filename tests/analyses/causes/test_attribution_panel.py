@@ -73,3 +73,12 @@ def test_a_run_without_it_has_no_panel(runs, tmp_path):
     data = vitscope.load_data("mnist5k", "test", per_class=1)
     run = vitscope.analyze(model, data, ["accuracy"], tmp_path / "run", progress=False, report=False)
     assert attribution_panel({"other": run}) is None
+
+
+def test_three_images_have_no_halves_to_choose_heads_on(tmp_path):
+    model = vitscope.open_model("vit_tiny_patch16_224", "random", **SMALL, depth=1, num_heads=2)
+    data = vitscope.load_data("mnist5k", "test", images=3)
+    run = vitscope.analyze(model, data, ["causes.attribution"], tmp_path / "run", progress=False)
+    assert not (run.path / "tables" / "causes_attribution_top.csv").exists()
+    assert "Who makes the answer?" not in (page := (run.path / "report.html").read_text())
+    assert "causes-attribution-heads" in page

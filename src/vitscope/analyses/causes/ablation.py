@@ -5,6 +5,9 @@ other is set to zero, or to its mean over the data (`method='mean'`: a pass of i
 the same images, before and after: the logit and the probability of the true class, and is it the answer? Of texts, the
 same of the next token, mean over tokens. Intervals are those of the paired difference, over images or documents.
 
+Where logits are sums over parts, `causes_ablation_agreement` says how far their direct effects (`attribution.py`) rank
+them alike: rank correlation per image, and of the means.
+
 `together` switches several off at once, '11.2+10.0' or 'attn.3+mlp.4'. Its null are as many parts of the same kinds,
 drawn at random, `draws` times; parts that work for each other show in `alone`, the sum of their single effects.
 
@@ -37,11 +40,13 @@ from vitscope.analyses.causes.components import (
     token_groups,
 )
 from vitscope.analyses.causes.decisions import FEW, VALUES, CausesAnalysis, true_answers
+from vitscope.analyses.causes.direct_effects import direct_effects
 from vitscope.analyses.causes.means import means_over
 from vitscope.analyses.causes.prefix import Edits, Prefix
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
 from vitscope.statistics.clusters import over_clusters
+from vitscope.statistics.ranks import rank_correlations, ranks_of_sums
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +56,9 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 METHODS, TOKENS = ("zero", "mean"), ("groups", "each")
+WRITING = KINDS[:3]  # heads, attentions, MLPs
 ENDS = ("", "_after", "_change", "_change_low", "_change_high")
+INTERVAL = ("", "_low", "_high")
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,7 @@ class Ablation(CausesAnalysis):
     """
 
     optional = ("head", "row", "column", "alone", *(f"{value}{end}" for value in VALUES for end in ENDS[3:]))
+    optional += tuple(f"{value}_{end}" for value in ("rank_correlation", "of_means") for end in ("low", "high"))
 
     def __init__(
         self,
@@ -111,6 +119,10 @@ class Ablation(CausesAnalysis):
             self.trials += [Trial(self._drawn(asked, word, i), word, i) for i in range(self.draws)]
         if not self.trials:
             raise VitscopeError("Nothing is switched off: expected some of kinds=head,attn,mlp,resid, or together.")
+        # trials of one part that writes into the stream by itself: the same is known of it by attribution
+        self.written = [i for i, t in enumerate(self.trials) if not t.word and t.parts[0].kind in WRITING]
+        parts = [self.trials[i].parts[0] for i in self.written]
+        self.direct = direct_effects(model, parts, self.setting.task.one_class)
         self.means: dict[str, Tensor] = {}
         self._data: Data | None = None
         self.remarks = ["the means are those of these data, from a pass of its own"] if self.method == "mean" else []
@@ -129,6 +141,10 @@ class Ablation(CausesAnalysis):
         shape = rows, len(self.trials)
         self.sums = {f"{value}_{when}": zeros(*shape) for value in VALUES for when in ("before", "after")}
         self.sums |= {"n": zeros(*shape, dtype=torch.int64), "images": zeros(len(self.trials), dtype=torch.int64)}
+        if self.direct is not None:
+            each, kinds = (rows, len(self.written)), (len(WRITING), rows)
+            self.sums |= {"direct": zeros(*each), "missed": zeros(*each)}
+            self.sums |= {"agree": zeros(*kinds), "n_agree": zeros(*kinds)}
 
     def prepare(self, data: Data, model: Model) -> None:
         super().prepare(data, model)
@@ -154,20 +170,35 @@ class Ablation(CausesAnalysis):
         batch = batch.rows(counted.nonzero().flatten())
         if not len(batch):
             return
-        groups = {name: inside.cpu() for name, inside in self.layout.groups(batch).items()}
+        groups = self.groups_of(batch)
         items, tokens = next(iter(groups.values())).shape
         made = [self.edits(trial, groups, (items, tokens)) for trial in self.trials]
         numbers = [i for i, (_, touched) in enumerate(made) if touched.any()]
         prefix = Prefix(self.model, batch.inputs)
         before, n = true_answers(self.setting.task, batch, prefix.outputs)
-        rows = self.rows_of(batch)
+        rows, missed = self.rows_of(batch), torch.zeros(len(batch), len(self.trials), dtype=torch.float64)
         for i, outputs in prefix.run_each([made[i][0] for i in numbers], self.at_once):
-            self._add(numbers[i], batch, before, n, outputs, made[numbers[i]][1], rows)
+            after, _ = true_answers(self.setting.task, batch, outputs)
+            self._add(numbers[i], before, after, n, made[numbers[i]][1], rows)
+            missed[:, numbers[i]] = (before[0] - after[0]) / n
+        if self.direct is not None:
+            self._agree(self.direct.of(batch), missed[:, self.written], rows)
 
-    def _add(
-        self, number: int, batch: Batch, before: Tensor, n: Tensor, outputs: Tensor, touched: Tensor, rows: Tensor
-    ) -> None:
-        after, _ = true_answers(self.setting.task, batch, outputs)
+    def _agree(self, direct: Tensor, missed: Tensor, rows: Tensor) -> None:
+        """Twice (B, E): do direct effects and losses rank the parts of each item alike?"""
+        self.sums["direct"].index_add_(0, rows, direct)
+        self.sums["missed"].index_add_(0, rows, missed)
+        for k, places in enumerate(self._kinds()):
+            if len(places) > 2:
+                self.sums["agree"][k].index_add_(0, rows, rank_correlations(direct[:, places], missed[:, places]))
+                self.sums["n_agree"][k].index_add_(0, rows, torch.ones(len(rows), dtype=torch.float64))
+
+    def _kinds(self) -> list[list[int]]:
+        """The places of heads, attentions and MLPs among `written`."""
+        kinds = [self.trials[i].parts[0].kind for i in self.written]
+        return [[place for place, kind in enumerate(kinds) if kind == wanted] for wanted in WRITING]
+
+    def _add(self, number: int, before: Tensor, after: Tensor, n: Tensor, touched: Tensor, rows: Tensor) -> None:
         for v, value in enumerate(VALUES):
             for when, found in (("before", before), ("after", after)):
                 self.sums[f"{value}_{when}"][:, number].index_add_(0, rows, found[v] * touched)
@@ -193,7 +224,25 @@ class Ablation(CausesAnalysis):
             what = {"set": trial.word, "drawn": "asked" if trial.draw < 0 else f"random {trial.draw}"}
             what |= {"parts": "+".join(part.name for part in trial.parts), "method": self.method}
             tables[names[2]].append(what | found | {"alone": alone})
+        tables["causes_ablation_agreement"] = self._agreement() if self.direct is not None else []
         return {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
+
+    def _agreement(self) -> list[dict[str, Any]]:
+        """Per kind: the rank correlation of direct effect and loss, mean over items, and that of the means."""
+        rows = []
+        for k, (kind, places) in enumerate(zip(WRITING, self._kinds())):
+            counts = self.sums["n_agree"][k]
+            mean = over_clusters(self.sums["agree"][k], counts, "change")  # it lies in [-1, 1]
+            if mean is None:
+                continue
+            there = counts > 0
+            direct, missed = (self.sums[name][there][:, places] for name in ("direct", "missed"))
+            whole = ranks_of_sums(direct, missed, counts[there, None].expand(-1, len(places)), self.setting.seed)
+            row = {"kind": kind, "components": len(places), "method": self.method}
+            row |= {f"rank_correlation{end}": v for end, v in zip(INTERVAL, (mean.value, mean.low, mean.high))}
+            row |= {f"of_means{end}": value for end, value in zip(INTERVAL, whole)}
+            rows.append(row | {"n_images": int(counts.sum())})
+        return rows
 
     def _change(self, number: int, value: str = "logit") -> float:
         n = int(self.sums["n"][:, number].sum())
@@ -215,7 +264,8 @@ class Ablation(CausesAnalysis):
         return row | {"n_answers": n, "n_images": int(self.sums["images"][number])}
 
     def summary(self) -> dict[str, Headline]:
-        rows = [row for table in self.tables().values() for row in table.to_dict("records") if "kind" in row]
+        table = self.tables().get("causes_ablation")
+        rows: list[dict[Any, Any]] = [] if table is None else table.to_dict("records")
         found = {}
         for kind in KINDS[:3]:
             for row in sorted((r for r in rows if r["kind"] == kind), key=lambda r: r["logit_change"])[:1]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from vitscope.runs import Run
 
-TABLE, TOGETHER, TOKENS = "causes_ablation", "causes_ablation_together", "causes_ablation_tokens"
+TABLE, MORE = "causes_ablation", tuple(f"causes_ablation_{name}" for name in ("together", "tokens", "agreement"))
 BRANCHES = {"attn": "attention", "mlp": "MLP"}
 CHANGE = "change of the true logit"
 
@@ -26,13 +26,14 @@ CHANGE = "change of the true logit"
 def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
     """A heat map of heads; lines over blocks for attention, MLP and the residual stream at groups of tokens."""
     tables = tables_of(runs, TABLE)
-    if not tables:
+    together, tokens, agreement = (tables_of(runs, name) for name in MORE)
+    shown = tables or tokens
+    if not shown:
         return None
-    together = tables_of(runs, TOGETHER)
     figures: dict[str, Figure] = {}
     captions, alt = {}, {}
     heads = {label: t[t["kind"] == "head"] for label, t in tables.items() if (t["kind"] == "head").any()}
-    said = f"Change of the true class's logit when a part is set to {_methods(tables)}"
+    said = f"Change of the true class's logit when a part is set to {_methods(shown)}"
     if heads:
         figures["causes_ablation_heads"] = draw_heads(heads, "logit_change", CHANGE)
         captions["causes_ablation_heads"] = f"{said}: head by head. {_sizes(tables)}; intervals are in the table."
@@ -46,6 +47,13 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
             figures[name] = draw_blocks(chosen, "logit_change", CHANGE)
             captions[name] = f"{said}: {what}. {_sizes(tables)}; bands: 95 % intervals over images, paired."
             alt[name] = f"Change of the true logit, block by block: {what}"
+    for number, (label, table) in enumerate(tokens.items()):
+        name, who = f"causes_ablation_map_{number}", f"{label}: " if len(runs) > 1 else ""
+        figures[name] = draw_maps(table, "logit_change", CHANGE)
+        captions[name] = (
+            f"{who}{said}: the residual stream behind a block, at one token. Mean over {_sizes({label: table})}."
+        )
+        alt[name] = f"{who}Change of the true logit for each token that is switched off, a picture per block"
     return Panel(
         key="causes_ablation",
         lens="Causes",
@@ -58,9 +66,15 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
             "others say the same. Zeros are unlike anything that later blocks have seen: the mean over the data is the "
             "gentler question."
         ),
-        tables={TABLE: stacked(tables)} | ({TOGETHER: stacked(together)} if together else {}),
-        protocol=protocol(runs, TABLE, f"set to {_methods(tables)}; same images before and after"),
-        findings=[x for label in tables for x in _findings(label, tables[label], together.get(label), len(runs) > 1)],
+        tables={n: stacked(t) for n, t in zip((TABLE, *MORE), (tables, together, tokens, agreement)) if t},
+        protocol=protocol(
+            runs, TABLE if tables else MORE[1], f"set to {_methods(shown)}; same images before and after"
+        ),
+        findings=[
+            x
+            for label, table in tables.items()
+            for x in _findings(label, table, together.get(label), agreement.get(label), len(runs) > 1)
+        ],
         order=41,
     )
 
@@ -86,6 +100,29 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null:
     return fig
 
 
+def draw_maps(table: pd.DataFrame, value: str, name: str) -> Figure:
+    """One picture of the grid per block, one symmetric scale; in its title the first token where that is no patch."""
+    blocks = sorted(table["block"].unique())
+    fig, axes = f.small_multiples(len(blocks), columns=6 if len(blocks) > 4 else 4, row_height=1.5)
+    inside = table["row"].notna()
+    largest = float(table.loc[inside, value].abs().max()) or 1.0
+    for ax, block in zip(axes, blocks):
+        here = table["block"] == block
+        grid = table[here & inside].pivot(index="row", columns="column", values=value).to_numpy()
+        mesh = f.heat_map(fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, colour_bar=False)
+        first = table[here & ~inside].sort_values("token")[value]
+        ax.set_title(
+            f"block {block}" + (f"\nfirst token {short(float(first.iloc[0]))}" if len(first) else ""), fontsize=7
+        )
+        ax.set_aspect("equal")
+        ax.set_xticks([])
+        ax.set_yticks([])
+    bar = fig.colorbar(mesh, ax=axes, shrink=0.7, pad=0.02, aspect=25)
+    bar.outline.set_visible(False)
+    bar.set_label(name, fontsize=8, color=f.MUTED)
+    return fig
+
+
 def _methods(tables: Mapping[str, pd.DataFrame]) -> str:
     names = {"zero": "zero", "mean": "its mean over the data"}
     found = dict.fromkeys(str(m) for table in tables.values() for m in table["method"])
@@ -97,7 +134,9 @@ def _sizes(tables: Mapping[str, pd.DataFrame]) -> str:
     return f"{' and '.join(f'{n:,}' for n in counts)} images"
 
 
-def _findings(label: str, table: pd.DataFrame, together: pd.DataFrame | None, several: bool) -> list[Finding]:
+def _findings(
+    label: str, table: pd.DataFrame, together: pd.DataFrame | None, agreement: pd.DataFrame | None, several: bool
+) -> list[Finding]:
     who, found = f"{label}: " if several else "", []
     heads = table[table["kind"] == "head"].sort_values("logit_change")
     for row in heads.to_dict("records")[:1]:
@@ -107,6 +146,13 @@ def _findings(label: str, table: pd.DataFrame, together: pd.DataFrame | None, se
             f"median head by {short(float(heads['logit_change'].median()))}."
         )
         found.append(Finding(text, 0.6))
+    heard = [] if agreement is None else agreement[agreement["kind"] == "head"].to_dict("records")
+    for row in heard:
+        text = (
+            f"{who}what heads write for the true class (attribution) and what their loss costs (ablation) rank them "
+            f"with a correlation of {short(float(row['of_means']))}{in_brackets(row, 'of_means')}; 1 is the same order."
+        )
+        found.append(Finding(text, 0.45))
     if together is None:
         return found
     for row in together[together["drawn"] == "asked"].to_dict("records"):

@@ -193,11 +193,11 @@ class Attribution(Analysis):
         tables = self.tables()
         if not tables:
             return {}
-        top = tables["causes_attribution_top"]
+        top = tables.get("causes_attribution_top")
         n = int(self.sums["n"].sum())
         note = "mean distance of the sum over all parts from the logit"
         found = {"attribution_gap": Headline(float(self.sums["gap"]) / n, "logits", n, note)}
-        if len(five := top[top["heads"] == min(5, int(top["heads"].max()))]):
+        if top is not None and len(five := top[top["heads"] == min(5, int(top["heads"].max()))]):
             row = five.iloc[0]
             logit = in_words(self.question.target, self.question.minus)
             note = f"of {logit}, beyond a random class; heads are chosen on the other half of the images"

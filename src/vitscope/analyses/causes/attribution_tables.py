@@ -22,7 +22,10 @@ DRAWS = 2000  # sets of random heads
 
 
 def attribution_tables(n: Tensor, values: Tensor, parts: Sequence[Part], seed: int) -> dict[str, pd.DataFrame]:
-    """Counts (D, 2), sums (D, 2, 3, P) of wrong and right answers -> the three tables; none where nothing was seen."""
+    """Counts (D, 2), sums (D, 2, 3, P) of wrong and right answers -> the three tables; none where nothing was seen.
+
+    Fewer than four images, or documents, have no halves to choose the best heads on: no third table.
+    """
     import pandas as pd
 
     if float(n.sum()) == 0:
@@ -39,11 +42,12 @@ def attribution_tables(n: Tensor, values: Tensor, parts: Sequence[Part], seed: i
                 row["so_far"] = so_far
     first = ["part", "kind", "block", "head", "images"]
     table = pd.DataFrame(rows)
-    return {
+    found = {
         "causes_attribution": table[[*first, *(c for c in table.columns if c not in first)]],
         "causes_attribution_blocks": pd.DataFrame(sums).drop(columns=["size", "size_low", "size_high"]),  # of parts
-        "causes_attribution_top": pd.DataFrame(_top(n, values, parts, seed)),
     }
+    top = _top(n, values, parts, seed)
+    return {**found, "causes_attribution_top": pd.DataFrame(top)} if top else found
 
 
 def _by_block(parts: Sequence[Part]) -> tuple[list[dict[str, Any]], Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.bundles import BundledAnalysis
-from vitscope.errors import UnsupportedModelError
+from vitscope.errors import UnsuitableDataError, UnsupportedModelError
 from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,26 @@ class CausesAnalysis(BundledAnalysis):
 
     def check_data(self, data: Data) -> None:
         task_of(data).check(self.model, data)
+
+    def groups_of(self, batch: Batch) -> dict[str, Tensor]:
+        """(B, N) bool by name, on the CPU. Pictures of another size than the model's own have their own grid."""
+        layout = self.layout
+        if not self.model.row.text and not layout.sequence:
+            self.model.check_whole(batch.images)
+            sides = zip(batch.images.shape[-2:], layout.patch)
+            rows, columns = (-(-side // patch) for side, patch in sides)
+            if (rows, columns) != layout.grid and self.fixed_places:
+                raise UnsuitableDataError(
+                    f"A picture has {rows}x{columns} patches, another one {layout.grid[0]}x{layout.grid[1]}: places "
+                    "mean the same only in pictures of one size. Take tokens='groups' and method='zero', or resize."
+                )
+            layout = replace(layout, grid=(rows, columns))
+        return {name: inside.cpu() for name, inside in layout.groups(batch).items()}
+
+    @property
+    def fixed_places(self) -> bool:
+        """Must a token lie at the same place in all pictures?"""
+        return bool(getattr(self, "tokens", "") == "each")
 
 
 def true_answers(task: Task, batch: Batch, outputs: Tensor) -> tuple[Tensor, Tensor]:

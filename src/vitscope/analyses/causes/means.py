@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Setting, register_analysis, zeros
 from vitscope.architectures.text_layout import token_ids
-from vitscope.errors import DataError, VitscopeError
+from vitscope.errors import DataError, UnsuitableDataError, VitscopeError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +61,11 @@ class PointMeans(Analysis):
                 there = batch.valid.to(x.device)[:, :, None]
                 x = x * (there[:, None] if x.ndim == 4 else there)
             x = x.sum(0)
+            if not self.text and x.shape != self.sums[name].shape:
+                raise UnsuitableDataError(
+                    f"A mean at every token is over pictures of one size; {batch.names[0]} has {x.shape[-2]} tokens, "
+                    f"others have {self.sums[name].shape[-2]}. Take method='zero', or resize the pictures."
+                )
             self.add(name, x.sum(-2, keepdim=True) if self.text else x)
 
     def end_batch(self, batch: Batch) -> None:
@@ -71,11 +76,11 @@ class PointMeans(Analysis):
         self.add("n", torch.tensor([n]))
 
     def means(self) -> dict[str, Tensor]:
-        """{point: (N, C) or (H, N, D)}; N is 1 for texts."""
+        """{point: (N, C) or (H, N, D)} float64; N is 1 for texts."""
         n = float(self.sums["n"])
         if n == 0:
             raise DataError(NOTHING)
-        return {name: (total / n).float() for name, total in self.sums.items() if name != "n"}
+        return {name: total / n for name, total in self.sums.items() if name != "n"}
 
     def tables(self) -> dict[str, pd.DataFrame]:
         import pandas as pd

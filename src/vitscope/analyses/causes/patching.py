@@ -38,7 +38,7 @@ from vitscope.analyses.causes.components import (
 from vitscope.analyses.causes.decisions import FEW, CausesAnalysis, Contest, contest
 from vitscope.analyses.causes.gradient import estimated, first_order, point_gradients
 from vitscope.analyses.causes.pairs import check_sizes, create_pairs
-from vitscope.analyses.causes.patching_tables import COLUMNS, patching_tables
+from vitscope.analyses.causes.patching_tables import COLUMNS, COUNTS, patching_tables
 from vitscope.analyses.causes.paths import path_named
 from vitscope.analyses.causes.prefix import Edits, Prefix
 from vitscope.data.randomness import derive_seed
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from vitscope.models import Model
 
 DIRECTIONS, TOKENS = ("denoising", "noising"), ("groups", "each")
-COUNTS = ("items", "made", "clean_wrong", "agree_already", "used")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,8 @@ class Patching(CausesAnalysis):
     from head to head, such as '8.1>11.2', or '8.1>11.2:v' through its values alone.
     """
 
-    optional = ("head", "row", "column", *COLUMNS, "rank_correlation_low", "rank_correlation_high")
+    optional = ("head", "row", "column", *COLUMNS)
+    optional += tuple(f"{value}_{end}" for value in ("rank_correlation", "of_means") for end in ("low", "high"))
 
     def __init__(
         self,
@@ -154,24 +154,34 @@ class Patching(CausesAnalysis):
     def end_batch(self, batch: Batch) -> None:
         counted = self.setting.task.counted(batch.targets).reshape(len(batch), -1).any(1)
         batch = batch.rows(counted.nonzero().flatten())
-        for number, maker in enumerate(self.makers if len(batch) else ()):
-            partners = maker.partners(batch)
-            check_sizes(batch, partners, self.pairs[number])
-            where = partners.made.nonzero().flatten()
-            self.sums["counts"][0, number] += len(batch)
-            if not len(where):
-                continue
-            own = batch.rows(where)
-            other = replace(batch, inputs=partners.inputs, outputs=None).rows(where)
-            other.outputs = self.model(self.model.place(other.inputs))
-            _, (right, contested) = self._contest(own, own.outputs, other.outputs)
-            told = len(where), (~right).sum(), (right & ~contested).sum(), contested.sum()
-            self.sums["counts"][1:, number] += torch.tensor([float(count) for count in told])
-            used = contested.nonzero().flatten()
-            if len(used):
-                groups = {name: inside.cpu() for name, inside in self.layout.groups(own).items()}
-                groups |= {name: inside[where] for name, inside in partners.groups.items()}
-                self._patch(number, own.rows(used), other.rows(used), {n: g[used] for n, g in groups.items()})
+        if not len(batch):
+            return
+        # an answer that is wrong already cannot be restored: its partner is not even made, an attack takes its time
+        _, (right, _) = self._contest(batch, batch.outputs, batch.outputs)
+        wrong, clean = len(batch) - int(right.sum()), batch.rows(right.nonzero().flatten())
+        for number, maker in enumerate(self.makers):
+            self.sums["counts"][:2, number] += torch.tensor([float(len(batch)), float(wrong)])
+            if len(clean):
+                self._pair(number, clean, maker)
+
+    def _pair(self, number: int, batch: Batch, maker: Pairs) -> None:
+        """The partners of items that are right, and what comes of those whose partner is not."""
+        partners = maker.partners(batch)
+        check_sizes(batch, partners, self.pairs[number])
+        where = partners.made.nonzero().flatten()
+        if not len(where):
+            return
+        own = batch.rows(where)
+        other = replace(batch, inputs=partners.inputs, outputs=None).rows(where)
+        other.outputs = self.model(self.model.place(other.inputs))
+        _, (_, contested) = self._contest(own, own.outputs, other.outputs)
+        told = len(where), (~contested).sum(), contested.sum()
+        self.sums["counts"][2:, number] += torch.tensor([float(count) for count in told])
+        used = contested.nonzero().flatten()
+        if len(used):
+            groups = self.groups_of(own)
+            groups |= {name: inside[where] for name, inside in partners.groups.items()}
+            self._patch(number, own.rows(used), other.rows(used), {n: g[used] for n, g in groups.items()})
 
     def _contest(self, batch: Batch, clean: Tensor | None, corrupted: Tensor | None) -> tuple[Contest, Tensor]:
         judge = self.setting.task.judged

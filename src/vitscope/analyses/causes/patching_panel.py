@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.causes.ablation_panel import draw_blocks
-from vitscope.report import figures as f
+from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_maps
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -20,6 +19,13 @@ if TYPE_CHECKING:
 
 TABLE = "causes_patching"
 MORE = tuple(f"{TABLE}_{name}" for name in ("tokens", "paths", "agreement", "pairs"))
+READING = (
+    "At 1 a part carries the whole decision from one run to the other, at 0 nothing of it; parts add up only if they "
+    "do not work through each other."
+)
+NULL = (
+    " What is far above its dotted null carries what tells the two inputs apart, and not merely a change of that size."
+)
 SHARES = {"denoising": "share that comes back", "noising": "share that is lost"}
 
 
@@ -43,7 +49,8 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
             figures[f"{stem}_tokens"] = draw_blocks(shown, "share", "share of the logit difference", "null_share")
             captions[f"{stem}_tokens"] = (
                 f"{key}: the residual stream behind each block is exchanged at some tokens. {n}; bands: 95 % "
-                "intervals over images; dotted: a random direction of equal length."
+                "intervals over images"
+                + ("; dotted: a random direction of equal length." if "null_share" in part else ".")
             )
         parts = part[(part["direction"] == part["direction"].iloc[0]) & part["kind"].isin(["attn", "mlp"])]
         if len(parts):
@@ -56,11 +63,13 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
             figures[f"{stem}_heads"] = draw_heads({key: heads}, "share", told)
             captions[f"{stem}_heads"] = f"{key}: one head is exchanged. {n}."
     for number, (key, part) in enumerate(_by_pairs(more[MORE[0]], len(runs) > 1).items()):
-        figures[f"causes_patching_map_{number}"] = draw_maps(part)
-        captions[f"causes_patching_map_{number}"] = (
-            f"{key}: {SHARES[str(part['direction'].iloc[0])]} when the residual stream is exchanged at one token, "
-            f"block by block; mean over {int(part['n_pairs'].max()):,} pairs, tokens of the picture only."
-        )
+        for direction in dict.fromkeys(part["direction"]):
+            name, mine = f"causes_patching_map_{number}_{direction}", part[part["direction"] == direction]
+            figures[name] = draw_maps(mine, "share", SHARES[str(direction)])
+            captions[name] = (
+                f"{key}: {SHARES[str(direction)]} when the residual stream is exchanged at one token, block by block; "
+                f"mean over {int(mine['n_pairs'].max()):,} pairs."
+            )
     return Panel(
         key="causes_patching",
         lens="Causes",
@@ -68,11 +77,7 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
         figures=figures,
         alt={stem: caption.split(".")[0] for stem, caption in captions.items()},
         captions=captions,
-        reading=(
-            "At 1 a part carries the whole decision from one run to the other, at 0 nothing of it; parts add up only "
-            "if they do not work through each other. What is far above its dotted null carries what tells the two "
-            "inputs apart, and not merely a change of that size."
-        ),
+        reading=READING + (NULL if any("null_share" in table for table in tables.values()) else ""),
         tables={n: stacked(t) for n, t in {TABLE: tables, **more}.items() if t},
         protocol=protocol(runs, TABLE if tables else MORE[0], _left_out(more[MORE[3]])),
         findings=[
@@ -80,23 +85,6 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
         ],
         order=42,
     )
-
-
-def draw_maps(table: pd.DataFrame) -> Figure:
-    """One picture of the grid per block."""
-    part = table[(table["direction"] == table["direction"].iloc[0]) & table["row"].notna()]
-    blocks = sorted(part["block"].unique())
-    fig, axes = f.small_multiples(len(blocks))
-    largest = float(part["share"].abs().max()) or 1.0
-    for ax, block in zip(axes, blocks):
-        grid = part[part["block"] == block].pivot(index="row", columns="column", values="share").to_numpy()
-        f.heat_map(fig, ax, grid, low=-largest, high=largest, cmap=f.DIVERGING, label="share", colour_bar=False)
-        ax.set_title(f"block {block}", fontsize="small")
-        ax.set_aspect("equal")
-        ax.set_xticks([])
-        ax.set_yticks([])
-    fig.colorbar(axes[-1].collections[0], ax=axes, shrink=0.6, label="share")
-    return fig
 
 
 def _by_pairs(tables: Mapping[str, pd.DataFrame], several: bool) -> dict[str, pd.DataFrame]:
@@ -111,8 +99,8 @@ def _by_pairs(tables: Mapping[str, pd.DataFrame], several: bool) -> dict[str, pd
 def _left_out(counts: Mapping[str, pd.DataFrame]) -> str:
     rows = [row for table in counts.values() for row in table.to_dict("records")]
     told = [
-        f"{r['pairs']}: {r['used']} of {r['made']} pairs used, {r['agree_already']} agreed already, {r['clean_wrong']} "
-        "were wrong when clean"
+        f"{r['pairs']}: {r['used']} of {r['items']} used, {r['clean_wrong']} were wrong when clean, "
+        f"{r['agree_already']} agreed already"
         for r in rows
     ]
     return "; ".join(["exchanged place by place", *told])

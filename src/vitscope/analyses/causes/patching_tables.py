@@ -9,13 +9,14 @@ from torch import Tensor
 
 from vitscope.analyses.causes.components import KINDS
 from vitscope.statistics.clusters import over_clusters
-from vitscope.statistics.ranks import rank_correlation
+from vitscope.statistics.ranks import ranks_of_sums
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from vitscope.analyses.causes.patching import Patching
 
+COUNTS = ("items", "clean_wrong", "made", "agree_already", "used")  # made: of the items that are right
 VALUES = ("share", "decisions", "null_share", "null_decisions")
 COLUMNS = tuple(f"{value}_{end}" for value in VALUES for end in ("low", "high"))  # one pair alone has no interval
 
@@ -82,15 +83,18 @@ def _agreement(study: Patching) -> Iterator[dict[str, Any]]:
                 continue
             there = study.sums["n"][key[0]].sum(0) > 0
             mine = [e for e, part in enumerate(study.components) if part.kind == kind and there[e]]
-            total = study.sums["total"][key[0]].sum(0)[mine]
-            exact, guess = (study.sums[name][key].sum(0)[mine] / total for name in ("moved", "estimate"))
+            used = counts > 0
+            total = study.sums["total"][key[0]][used][:, mine]
+            exact, guess = (study.sums[name][key][used][:, mine] for name in ("moved", "estimate"))
+            whole = ranks_of_sums(exact, guess, total, study.setting.seed)
             row = {"kind": kind, "components": len(mine), "rank_correlation": mean.value}
             row |= {"rank_correlation_low": mean.low, "rank_correlation_high": mean.high}
-            yield names | row | {"of_means": rank_correlation(exact, guess), "n_pairs": int(counts.sum())}
+            row |= {f"of_means{end}": value for end, value in zip(("", "_low", "_high"), whole)}
+            yield names | row | {"n_pairs": int(counts.sum())}
 
 
 def _counts(study: Patching) -> Iterator[dict[str, Any]]:
     for p, pairs in enumerate(study.pairs):
         counts = [int(count) for count in study.sums["counts"][:, p]]
         if counts[0]:
-            yield {"pairs": pairs} | dict(zip(("items", "made", "clean_wrong", "agree_already", "used"), counts))
+            yield {"pairs": pairs} | dict(zip(COUNTS, counts))

@@ -82,6 +82,14 @@ class Attack:
         if self.needs:
             import_extra(self.needs, self.name)
 
+    def check_pixels(self) -> None:
+        """Raise where this attack cannot lead away from a class for every pixel."""
+        if self.minimal or self.needs:
+            raise VitscopeError(
+                f"Attack {self.name!r} looks for another class of a whole image, and here every pixel has one: choose "
+                "among noise, fgsm, pgd, spsa and sparse-l1."
+            )
+
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.options().items())})"
 

@@ -58,11 +58,7 @@ class SegmentationAttack(SegmentationFigures):
         self._attacks = make_attacks(attacks, steps)
         for attack in self._attacks:
             attack.check(self.threat)
-            if attack.minimal or attack.needs:
-                raise VitscopeError(
-                    f"Attack {attack.name!r} looks for another class of a whole image, and here every pixel has one: "
-                    "choose among noise, fgsm, pgd, spsa and sparse-l1."
-                )
+            attack.check_pixels()
         self.attacks = {attack.name: attack.options() for attack in self._attacks}
         self.eps = [e.text for e in self.threat.epsilons]
         self.norm, self.steps, self.normalise = norm, None, normalise
