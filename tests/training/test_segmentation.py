@@ -130,6 +130,19 @@ def test_the_published_settings_are_a_recipe():
     assert recipe_options("segmenter-small").data == "digit-scenes"
 
 
+def test_every_option_of_the_published_recipe_is_accepted(tmp_path: Path):
+    """Smaller sizes, other pictures; the rest as published."""
+    sizes = {"backbone": "vit_tiny_patch16_224", "embed_dim": 16, "depth": 2, "num_heads": 2, "image_size": 32}
+    sizes |= {"window": 32, "stride": 32}
+    changes: dict[str, Any] = {"data": "pixel_model:uneven", "test_split": "test", "epochs": 1, "workers": 0}
+    run = train(recipe_options("segmenter", out=tmp_path / "run", model_options=sizes, progress=False, **changes))
+    model = open_model(run.path)
+    assert (model.module.window, model.module.stride) == ((32, 32), (32, 32))
+    assert model.module.encoder.blocks[1].drop_path1.drop_prob == pytest.approx(0.1)
+    assert run.config["options"]["schedule"] == "poly"
+    assert 0 <= run.table("training")["test_mean_iou"].iloc[-1] <= 1
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

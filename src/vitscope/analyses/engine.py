@@ -11,6 +11,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ def analyze_one(
     together = batch_size_of(data, options.batch_size)
     setting = Setting(
         classes=tuple(map(str, data.classes)),
-        gallery=choose_gallery(data.labels, options.gallery),
+        gallery=getattr(data, "gallery", partial(choose_gallery, data.labels))(options.gallery),
         images=dealt_images(len(data), together, processes.rank, processes.world, data.shards),
         folder=out,
         rank=processes.rank,

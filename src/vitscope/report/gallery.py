@@ -41,6 +41,7 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
         if listed is None or not len(listed) or run.table("texts") is not None:  # texts: see sentences.py
             continue
         places = {}
+        each = "one per pixel" if (run.config.get("task") or {}).get("name") == "segmentation" else ""
         for record in asked_first(run, listed).to_dict("records"):
             number, path = int(record["image"]), str(record.get("path", ""))
             key = path or str(number)
@@ -48,7 +49,7 @@ def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | N
                 picture = thumbnail(run.images_dir / f"{number}.png") if len(images) < limit else None
                 if picture is None:
                     continue
-                name = _text(record, "class_name") or _number(record, "label")
+                name = _text(record, "class_name") or _number(record, "label") or each
                 images[key] = {"src": picture, "path": path, "class": name, "predicted": {}}
             places[number] = list(images).index(key)
             if predicted := _text(record, "predicted_name") or _number(record, "prediction"):

@@ -38,6 +38,11 @@ SHOWN = {
     "lr": ("learning rate", ""),
 }
 MEASURES = {"perplexity": "perplexity", "mean_iou": "mean IoU (%)", "accuracy": "accuracy (%)"}  # the first there is
+SAYS = {
+    "perplexity": "perplexity of held-out {}",
+    "mean_iou": "mean overlap (IoU) on held-out {} at the end",
+    "accuracy": "of held-out {} right at the end",
+}
 MANY = 4  # curves that can be told apart with their training curves beside them
 _NO_SETTING = ("seed", "label", "workers", "device", "root")  # nor what begins with `track`
 
@@ -107,7 +112,7 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 def _card(curves: Sequence[Curve], measure: str, items: str) -> Card | None:
     """The held-out measure after the last epoch; over seeds from the smallest to the largest."""
-    share = measure == "accuracy"
+    share = measure != "perplexity"
     columns = {curve.name: curve.over_seeds(f"test_{measure}") for curve in curves}
     columns = {name: rows for name, rows in columns.items() if len(rows)}
     if not columns:
@@ -118,8 +123,8 @@ def _card(curves: Sequence[Curve], measure: str, items: str) -> Card | None:
         values={
             name: Value(factor * rows["mean"].iloc[-1], unit="%" if share else "") for name, rows in columns.items()
         },
-        says=f"of held-out {items} right at the end" if share else f"perplexity of held-out {items}",
-        name=f"held-out {measure}",
+        says=SAYS[measure].format(items),
+        name=f"held-out {measure.replace('_', ' ')}",
         larger=share,
         lines={name: (factor * rows["mean"]).tolist() for name, rows in columns.items()},
         across="epochs",

@@ -68,6 +68,8 @@ def test_conditions_are_the_clean_pictures_and_their_corruptions():
         torch.testing.assert_close(batches[6 + i].inputs, noisy)
         assert torch.equal(batches[3 + i].targets, plain[i].targets)
     assert data.paths[3] == f"contrast/3/{clean.paths[0]}"
+    assert data.gallery(8) == {0, 1, 2, 3, 7}  # all clean ones, and one of each corruption
+    assert data.gallery(2) == {0, 1, 3}
     assert [b.number for b in data.batches(RECIPE, 8, rank=1, world=2)] == [1, 3, 5, 7]
     assert data.fingerprint() != SegmentationConditions(clean, [("contrast", 3)], seed=4).fingerprint()
 
@@ -96,6 +98,12 @@ def test_an_evaluation_has_a_row_per_condition_paired_with_clean(model: Model, t
     np.testing.assert_allclose(first["value"], table["value"].iloc[:3])
     panel: Any = corruption_panel({run.label: run})
     assert list(panel.figures) == ["segmentation_corruptions", "segmentation_severity"]
+    by_severity = rows.groupby(level="severity")["value"].mean()
+    assert panel.card.lines[run.label] == pytest.approx(by_severity.tolist())
+    shown = run.table("segmentation_gallery")
+    told = shown["condition"].fillna("").tolist()
+    assert told[6:] == ["contrast 1", "contrast 5", "elastic transform 1", "elastic transform 5"]
+    assert told[:6] == [""] * 6
     assert "hardest" in panel.findings[0].text
     assert any("moved along" in warning for warning in run.warnings)
     again = EvaluateOptions.from_config(run.config)

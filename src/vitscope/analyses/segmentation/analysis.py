@@ -82,7 +82,9 @@ class SegmentationFigures(Analysis):
         shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
         if shown and self.setting.folder is not None and not self.setting.control:
             folder = self.setting.folder / "images"
-            self.emit(GALLERY, save_maps(folder, batch, shown, answers, matrices))
+            places = [self.conditions[self.place(number)[0]] for number in batch.indices.tolist()]
+            told = [f"{name.replace('_', ' ')} {severity}" if severity else "" for name, severity in places]
+            self.emit(GALLERY, save_maps(folder, batch, shown, answers, matrices, told))
 
     def _count(self, condition: int, item: int, matrix: Tensor) -> None:
         if not int(matrix.sum()):

@@ -112,7 +112,15 @@ def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -
     for label, table in tables_of(runs, GALLERY).items():
         run = owner_of(runs[label], GALLERY)
         files = {int(i): (f"{i}.png", *map_names(int(i))) for i in table["image"]}
-        shown = [i for i, names in files.items() if all((run.images_dir / name).exists() for name in names)][:MOST_ROWS]
+        shown = [i for i, names in files.items() if all((run.images_dir / name).exists() for name in names)]
+        told = dict(
+            zip(
+                table["image"].astype(int), table["condition"].fillna("") if "condition" in table else [""] * len(table)
+            )
+        )
+        clean = [i for i in shown if not told[i]]
+        changed = [i for i in shown if told[i]][: MOST_ROWS // 2]
+        shown = clean[: MOST_ROWS - len(changed)] + changed
         if shown:
             break
     else:
@@ -135,6 +143,7 @@ def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -
         for ax, pixels in zip(line, drawn):
             ax.imshow(pixels, interpolation="nearest" if pixels is not picture else "antialiased")
             ax.set_axis_off()
+        line[0].set_title(told[i], fontsize=7, fontweight="normal", pad=2)
         line[3].set_title(f"{short(float(accuracy[i]))} % right", fontsize=7, fontweight="normal", pad=2)
     for ax, title in zip(axes[0], ("picture", "truth", "answer")):
         ax.set_title(title, fontsize=7, fontweight="normal", pad=2)

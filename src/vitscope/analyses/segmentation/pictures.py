@@ -28,8 +28,10 @@ def map_names(image: int) -> tuple[str, str]:
     return f"{image}-truth.png", f"{image}-answer.png"
 
 
-def save_maps(folder: Path, batch: Batch, shown: Sequence[int], answers: Tensor, matrices: Tensor) -> pd.DataFrame:
-    """Write both maps of some images -> one row for each: how much of it is right."""
+def save_maps(
+    folder: Path, batch: Batch, shown: Sequence[int], answers: Tensor, matrices: Tensor, conditions: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Write both maps of some images -> one row for each: how much of it is right. conditions: of all in the batch."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
@@ -42,6 +44,7 @@ def save_maps(folder: Path, batch: Batch, shown: Sequence[int], answers: Tensor,
             {
                 "image": image,
                 "path": batch.names[i],
+                "condition": conditions[i] if conditions else "",
                 "accuracy": 100 * right / max(1, all_pixels),
                 "pixels": all_pixels,
             }

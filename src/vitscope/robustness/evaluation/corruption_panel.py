@@ -71,20 +71,22 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, "corruption_error", "; ".join(_how(t) for t in list(rows.values())[:1])),
         findings=[_finding(label, row, errors[label], len(runs) > 1) for label, row in _rows(means)],
         order=24,
-        card=_card({label: pick(t, sources[0]) for label, t in rows.items() if (t["set"] == sources[0]).any()}),
+        card=corruption_card(
+            {label: pick(t, sources[0]) for label, t in rows.items() if (t["set"] == sources[0]).any()}
+        ),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card:
-    """The mean over corruptions by severity, from clean on."""
-    means = {label: t.groupby("severity")["top1"].mean().sort_index() for label, t in tables.items()}
+def corruption_card(tables: Mapping[str, pd.DataFrame], column: str = "top1", what: str = "right") -> Card:
+    """The mean over corruptions by severity, from clean on. column, what: what is shown."""
+    means = {label: t.groupby("severity")[column].mean().sort_index() for label, t in tables.items()}
     kinds = max(t[t["severity"] > 0]["corruption"].nunique() for t in tables.values())
     strongest = int(max(mean.index[-1] for mean in means.values()))
     return Card(
         question="Does it stand bad pictures?",
         values={label: Value(float(mean.iloc[-1])) for label, mean in means.items()},
-        says=f"right under {kinds} corruption{'s' * (kinds > 1)} of severity {strongest}",
-        name=f"right under corruptions of severity {strongest}",
+        says=f"{what} under {kinds} corruption{'s' * (kinds > 1)} of severity {strongest}",
+        name=f"{what} under corruptions of severity {strongest}",
         lines={label: mean.tolist() for label, mean in means.items()},
         across="severities, from none on",
         order=32,

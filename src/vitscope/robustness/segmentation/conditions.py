@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitscope.analyses.gallery import choose_gallery
 from vitscope.data.batch import Batch, Item
 from vitscope.data.dealing import Turn
 from vitscope.data.segmentation.batching import whole_batches
@@ -55,6 +56,13 @@ class SegmentationConditions(SegmentationData):
     def place(self, i: int) -> tuple[int, int]:
         """Number of the condition, and of the picture in it."""
         return divmod(i, len(self.clean))
+
+    def gallery(self, wanted: int = 8) -> frozenset[int]:
+        """The clean pictures that an analysis of them shows, and some of them corrupted, half as many as those."""
+        clean = sorted(choose_gallery(self.clean.labels, wanted))
+        most = min(wanted // 2, len(self.conditions) - 1)
+        tried = [1 + i * (len(self.conditions) - 1) // most for i in range(most)]
+        return frozenset([*clean, *(len(self.clean) * c + clean[i % len(clean)] for i, c in enumerate(tried))])
 
     def read(self, i: int, masks: bool = True) -> Item:
         """Picture `i` as it lies on disk: what corrupts it happens at the size of the input, in `batches`."""

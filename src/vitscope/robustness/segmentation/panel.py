@@ -10,7 +10,7 @@ from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.robustness.attack_panel import attack_style
-from vitscope.robustness.evaluation.corruption_panel import draw_maps, draw_severity
+from vitscope.robustness.evaluation.corruption_panel import corruption_card, draw_maps, draw_severity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +56,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, "segmentation", "differences to clean are paired by image"),
         findings=[_corrupted(label, table, len(runs) > 1) for label, table in tables.items()],
         order=24,
+        card=corruption_card(tables, "value", "mean IoU"),
     )
 
 
