@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vitscope.models import Model as Model
     from vitscope.models import list_models as list_models
     from vitscope.models import open_model as open_model
+    from vitscope.models.generation import generate as generate
     from vitscope.repeat import rerun as rerun
     from vitscope.report import build_report as build_report
     from vitscope.report.notebook import panel as panel
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from vitscope.report.picture import picture as picture
     from vitscope.robustness import attack as attack
     from vitscope.robustness import evaluate as evaluate
+    from vitscope.robustness import perturb as perturb
     from vitscope.runs import Run as Run
     from vitscope.sweeps import sweep as sweep
     from vitscope.training import TrainOptions as TrainOptions
@@ -61,6 +63,7 @@ __getattr__, __dir__, __all__ = lazy(
         "Model": "models",
         "list_models": "models",
         "open_model": "models",
+        "generate": "vitscope.models.generation",
         "rerun": "repeat",
         "build_report": "report",
         "panel": "vitscope.report.notebook",
@@ -68,6 +71,7 @@ __getattr__, __dir__, __all__ = lazy(
         "picture": "vitscope.report.picture",
         "attack": "robustness",
         "evaluate": "robustness",
+        "perturb": "robustness",
         "Run": "runs",
         "sweep": "sweeps",
         "TrainOptions": "training",

@@ -88,6 +88,7 @@ def test_a_run_shows_its_cards_and_figures(make_run: Callable[..., Run]) -> None
 @pytest.mark.usefixtures("blobs")
 def test_one_panel_of_several_runs_is_one_call(make_run: Callable[..., Run]) -> None:
     panel = vitscope.panel([make_run("a"), make_run("b", seed=1)], "blobs")
+    assert repr(panel) == "Panel('blobs': Where is it bright? 1 figure, 1 findings)"
     assert panel.card is not None
     assert list(panel.card.values) == ["a", "b"]
     assert len(pictures(panel._repr_html_())) == 1

@@ -10,6 +10,7 @@ import torch
 import vitscope
 from vitscope.data import load_data
 from vitscope.errors import DataError, VitscopeError
+from vitscope.robustness import attacking as entrance
 from vitscope.robustness import perturb
 from vitscope.robustness.attack_study import AttackStudy, change, make_attacks, shares
 from vitscope.robustness.attacks import Victims, create_attack
@@ -263,3 +264,9 @@ def test_budgets_are_drawn_in_255ths_only_where_they_are_whole_ones(eps, ticks):
         figure = draw_curves({"a": table}, ["a"])
         assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ticks
         assert ("1/255" in figure.axes[0].get_xlabel()) == (eps[0] == 1)
+
+
+def test_the_lens_takes_its_budget_as_a_number_too(monkeypatch):
+    monkeypatch.setattr(entrance, "call", lambda request, model, data, studies, **_: studies[0])
+    study = vitscope.attack(eps=[0.05, 0.1], lens=True, lens_eps=0.1)
+    assert study.options()["lens_eps"] == "0.1"

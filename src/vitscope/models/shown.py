@@ -14,11 +14,13 @@ GREY = "opacity:.7"
 
 def facts(model: Model) -> dict[str, str]:
     """What a person asks of a model first, in words."""
-    layout, source = model.layout, model.source
+    from vitscope.attention.description import describe_attention
+
+    layout = model.layout
     weights = sum(p.numel() for p in model.module.parameters())
     converted = [
         f"{each['name']} in block{'s' if len(str(each.get('layers'))) > 1 else ''} {each.get('layers', 'all')}"
-        for each in source.get("attention") or ()
+        for each in describe_attention(model.module)
     ]
     words = model.row.text and not model.row.inside
     found = {

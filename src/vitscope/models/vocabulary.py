@@ -63,7 +63,7 @@ def top_words(module: Any, x: Tensor, k: int, tokens: int = TOKENS, words: int =
             values, order = values.topk(min(k, values.shape[-1]), -1)
             best = values, places.gather(-1, order)
         found.append((best[1], best[0] - total[:, None]))
-    numbers, log_p = (torch.cat(parts).unflatten(0, x.shape[:-1]) for parts in zip(*found))
+    numbers, log_p = (torch.cat(parts).reshape(*x.shape[:-1], -1) for parts in zip(*found))
     return numbers, log_p
 
 

@@ -43,6 +43,10 @@ class Panel:
     lens: str = ""  # what the contents call it: panels of one lens stand together there; '' for its title
     card: Card | None = None  # what the first screen says of the lens
 
+    def __repr__(self) -> str:
+        figures = f"{len(self.figures)} figure{'' if len(self.figures) == 1 else 's'}"
+        return f"Panel({self.key!r}: {self.title} {figures}, {len(self.findings)} findings)"
+
     def _repr_html_(self) -> str:
         from vitscope.report.notebook import panel_html
 

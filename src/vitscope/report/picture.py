@@ -74,8 +74,9 @@ def picture(run: Run, image: int | None = None) -> Picture:
             grid = np.zeros((part["row"].max() + 1, part["col"].max() + 1))
             grid[part["row"], part["col"]] = part["value"]
             maps.setdefault(str(kind), {})[int(block)] = grid
-    name, answer = str(record["class_name"]), str(record.get("predicted_name", ""))
-    title = f"{name}, taken for {answer}" if answer not in ("", "nan", name) else name
+    names = [record.get(column, "") for column in ("class_name", "predicted_name")]
+    name, answer = ("" if value != value else str(value) for value in names)  # an empty cell is NaN
+    title = f"{name}, taken for {answer}" if answer not in ("", name) else name or f"picture {chosen}"
     return Picture(run.images_dir / f"{chosen}.png", maps, title)
 
 
@@ -98,16 +99,17 @@ def _row(name: str, blocks: Mapping[int, np.ndarray]) -> Markup:
     low = min(float(grid.min()) for grid in blocks.values())
     low, high = scale((low, max(float(grid.max()) for grid in blocks.values())), low < 0)
     colours = colormaps[DIVERGING if low < 0 else SEQUENTIAL]
+    several = len(blocks) > 1
     maps = Markup("").join(
-        Markup(
-            '<div style="text-align:center"><img alt="block {b}" src="{}"><br><span style="{}">{b}</span></div>'
-        ).format(_tiles(colours((grid - low) / ((high - low) or 1.0))), GREY, b=block)
+        Markup('<div style="text-align:center"><img alt="{} {}" src="{}"><br><span style="{}">{}</span></div>').format(
+            name, block, _tiles(colours((grid - low) / ((high - low) or 1.0))), GREY, block if several else ""
+        )
         for block, grid in blocks.items()
     )
     return Markup(
-        '<div style="margin:0 0 6px"><span>{}</span> <span style="{}">{} to {}, by block</span>'
+        '<div style="margin:0 0 6px"><span>{}</span> <span style="{}">{} to {}{}</span>'
         '<div style="display:flex;flex-wrap:wrap;gap:4px">{}</div></div>'
-    ).format(name, GREY, short(low), short(high), maps)
+    ).format(name, GREY, short(low), short(high), ", by block" if several else "", maps)
 
 
 def _tiles(colours: np.ndarray) -> str:

@@ -43,6 +43,8 @@ def attack(
     options, given: `AttackOptions`, whole or as keywords (norm="l2", steps=20, images=100, batch_size=8); keywords win.
     Called again after a kill it goes on.
     """
+    if isinstance(given.get("lens_eps"), float):  # as `eps`, which is text on the command line, too
+        given["lens_eps"] = str(given["lens_eps"])
     request = AttackOptions.called_with(options, given, out)
     if attacks is not None and request.set:
         raise VitscopeError("`attacks` are given, and `set` as well: write {name: options} for the attacks.")

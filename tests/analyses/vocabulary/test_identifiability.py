@@ -152,6 +152,7 @@ def test_the_likeliest_words_are_those_of_a_sorted_softmax(model, words):
     expected = model.to_class_space(x).log_softmax(-1).topk(3, -1)
     assert torch.equal(numbers, expected.indices)
     assert torch.allclose(log_p, expected.values, atol=1e-12)
+    assert torch.equal(model.top_words(x[0, 1], 3)[0], expected.indices[0, 1])  # of one token
 
 
 def test_stories_are_known_as_well_as_perplexity_says_and_the_gallery_gets_its_texts(shared, tmp_path):
