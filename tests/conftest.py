@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # as `make test` does; with more, a forked process hangs in OpenMP
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -36,6 +38,14 @@ def _registries() -> Iterator[None]:
     with ExitStack() as stack:
         for registry in ALL:
             stack.enter_context(registry.restored())
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Nobody pulls a plug while tests run, and waiting for the disk is a good part of a small run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda fd: None)
         yield
 
 
