@@ -5,6 +5,7 @@ They find each other as those of `torchrun` do, by the environment.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+SHARED = ("accelerate", "matplotlib.figure", "timm", "torch.distributed.fsdp")  # imported here once, not by every copy
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Children:
     """Processes that carry out `action`, from now on."""
 
     def __init__(self, action: Callable[[], object], world: int = 1, **environment: str) -> None:
+        for module in SHARED:
+            importlib.import_module(module)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         if world > 1:
             environment |= {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}

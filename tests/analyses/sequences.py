@@ -112,7 +112,8 @@ if __name__ == "__main__":
     what, out, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None
     if what == "analyze":
         data = Sequences(kill_at=stop)
-        vitscope.analyze(build(), data, ANALYSES, out, batch_size=8, save_every=0, progress=False)
+        drawn = os.path.basename(out) == "whole"  # the others are compared by their tables
+        vitscope.analyze(build(), data, ANALYSES, out, batch_size=8, save_every=0, progress=False, report=drawn)
     else:
         sys.path.insert(0, os.path.dirname(__file__))
         if stop is not None:

@@ -3,9 +3,8 @@ from __future__ import annotations
 from vitscope.cli import run
 
 
-def test_a_run_is_done_again_beside_the_old_one_with_the_same_tables(finished_run, vitscope):
-    result = vitscope("rerun", str(finished_run))
-    assert result.returncode == 0, result.stderr
+def test_a_run_is_done_again_beside_the_old_one_with_the_same_tables(finished_run):
+    assert run(["rerun", str(finished_run)]) == 0
     again = finished_run.with_name("tiny-rerun")
     tables = sorted(path.name for path in (finished_run / "tables").iterdir())
     assert tables

@@ -9,14 +9,13 @@ from vitscope.runs import Run
 SMALL = ["--recipe", "quick", "--share", "0.05", "--epochs", "1", "--model-options", "depth=1", "embed_dim=16"]
 
 
-def test_a_model_is_trained_and_can_be_analysed_from_its_folder(vitscope, tmp_path, monkeypatch, capsys):
-    result = vitscope("train", *SMALL, "--no-progress", "--out", "trained")
-    assert result.returncode == 0, result.stderr
-    assert "Report: trained/report.html" in result.stdout
+def test_a_model_is_trained_and_can_be_analysed_from_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", *SMALL, "--no-progress", "--out", "trained"]) == 0
+    assert "Report: trained/report.html" in capsys.readouterr().out
     trained = Run.open(tmp_path / "trained")
     assert (trained.status, trained.kind) == ("finished", "train")
     assert trained.environment["command"].startswith("vitscope train --recipe quick")
-    monkeypatch.chdir(tmp_path)
     words = ["trained", "--data", "mnist5k", "--images", "10", "--only", "accuracy", "--no-progress", "--out", "seen"]
     assert run(["analyze", *words]) == 0
     assert Run.open(tmp_path / "seen").config["model"]["run"] == "trained"

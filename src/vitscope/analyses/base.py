@@ -193,8 +193,7 @@ def register_analysis(name: str) -> Callable[[A], A]:
     return ANALYSES.named(name)
 
 
-def list_analyses() -> list[str]:
-    return ANALYSES.names()
+list_analyses = ANALYSES.names
 
 
 def create_analysis(name: str, **options: Any) -> Analysis:

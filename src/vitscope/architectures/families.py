@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -18,6 +18,8 @@ from vitscope.architectures import text_rows
 from vitscope.architectures.rows import BlockRow as BlockRow
 from vitscope.architectures.rows import Family as Family
 from vitscope.errors import UnsupportedModelError
+
+R = TypeVar("R")
 
 PRE_NORM = BlockRow(mid="norm2")
 POST_NORM = BlockRow(mid="mlp", attn_steps=("norm1",), mlp_steps=("norm2",))
@@ -165,13 +167,18 @@ def register_family(
 
 def family_of(module: nn.Module) -> Family:
     """The row of a model, or UnsupportedModelError with the reason."""
+    row = _row_of(module, MODELS, "Model")
+    return _around(row, family_of(module.get_submodule(row.inside))) if row.inside else row
+
+
+def _row_of(module: nn.Module, rows: Mapping[str, R], kind: str) -> R:
+    """The row of its class, or of the nearest one above that has one."""
     for name in _names(module):
         if _why_refused(name):
             break
-        if name in MODELS:
-            row = MODELS[name]
-            return _around(row, family_of(module.get_submodule(row.inside))) if row.inside else row
-    raise _refuse(module, "Model", [m.rsplit(".", 1)[1] for m in MODELS])
+        if name in rows:
+            return rows[name]
+    raise _refuse(module, kind, [name.rsplit(".", 1)[1] for name in rows])
 
 
 def _around(outer: Family, inner: Family) -> Family:
@@ -290,18 +297,13 @@ def check_model(module: nn.Module) -> str:
 
 def block_row(block: nn.Module) -> BlockRow:
     """The row that says where the points of this block are."""
-    for name in _names(block):
-        if _why_refused(name):
-            break
-        if name in BLOCKS:
-            row = BLOCKS[name]
-            if row.otherwise is not None and not getattr(block, row.flag):
-                row = row.otherwise
-            attention = block.get_submodule(row.attn)
-            if any(n in REFUSED for n in _names(attention)):
-                raise _refuse(attention, "Attention", ())
-            return row
-    raise _refuse(block, "Block", [b.rsplit(".", 1)[1] for b in BLOCKS])
+    row = _row_of(block, BLOCKS, "Block")
+    if row.otherwise is not None and not getattr(block, row.flag):
+        row = row.otherwise
+    attention = block.get_submodule(row.attn)
+    if any(name in REFUSED for name in _names(attention)):
+        raise _refuse(attention, "Attention", ())
+    return row
 
 
 def mlp_row(mlp: nn.Module) -> tuple[str, str] | None:

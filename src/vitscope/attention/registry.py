@@ -23,8 +23,7 @@ def register_attention(name: str) -> Callable[[A], A]:
     return ATTENTIONS.named(name)
 
 
-def list_attentions() -> list[str]:
-    return ATTENTIONS.names()
+list_attentions = ATTENTIONS.names
 
 
 def attention_class(name: str) -> type[AttentionModule]:

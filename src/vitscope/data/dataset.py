@@ -123,6 +123,16 @@ class ImageData:
             self._fingerprint = fingerprint(self._source, self._order, self.has_masks)
         return self._fingerprint
 
+    def in_short(self) -> dict[str, Any]:
+        """What every set says of itself in config.yaml."""
+        return {
+            "name": self.name,
+            "split": self.split,
+            "n": len(self),
+            "num_classes": self.num_classes,
+            "fingerprint": self.fingerprint(),
+        }
+
     def describe(self) -> dict[str, Any]:
         """Plain values for config.yaml."""
         return {

@@ -102,8 +102,7 @@ def register_attack(name: str) -> Callable[[A], A]:
     return ATTACKS.named(name)
 
 
-def list_attacks() -> list[str]:
-    return ATTACKS.names()
+list_attacks = ATTACKS.names
 
 
 def create_attack(name: str, **options: Any) -> Attack:

@@ -97,14 +97,7 @@ class ShiftedData(ImageData):
         return self._fingerprint
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "split": self.split,
-            "n": len(self),
-            "num_classes": self.num_classes,
-            "fingerprint": self.fingerprint(),
-            **self.request,
-        }
+        return {**self.in_short(), **self.request}
 
     def batches(self, preprocess: Preprocess, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """As `ImageData.batches`, with the corruptions carried out where the pictures are read."""

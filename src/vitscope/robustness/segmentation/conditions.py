@@ -79,15 +79,7 @@ class SegmentationConditions(SegmentationData):
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "split": self.split,
-            "n": len(self),
-            "num_classes": self.num_classes,
-            "fingerprint": self.fingerprint(),
-            "clean": self.clean.describe(),
-            **self.request,
-        }
+        return {**self.in_short(), "clean": self.clean.describe(), **self.request}
 
     def batches(self, preprocess: Preprocess, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """As `SegmentationData.batches`, with the corruptions carried out where the pictures are read."""
