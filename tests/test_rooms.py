@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +34,7 @@ def modules_named(tree: ast.AST) -> Iterator[str]:
             yield from (str(c.value) for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant))
 
 
+@cache
 def graph(sources: Path) -> dict[str, dict[str, str]]:
     """Room -> the rooms that it uses, each with a file that shows it."""
     uses: dict[str, dict[str, str]] = {}

@@ -69,7 +69,7 @@ def bibliography(runs: Sequence[str | Path] | str | Path) -> str:
 def uses(run: Run) -> Iterator[Use]:
     """What a run used, and the training behind it."""
     parts = list(parts_of(run))
-    model = run.config.get("model")
+    model = run.config.get("model", {})
     place = Path(str(model.get("run_path", ""))) if isinstance(model, Mapping) and model.get("run_path") else None
     if place is not None and not any(part.kind == "train" for part in parts) and (place / "run.json").exists():
         try:
