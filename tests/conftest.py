@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # as `make test` does; with more, a forked process hangs in OpenMP
+sys.path.insert(0, str(Path(__file__).parent))  # modules that several tests share
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

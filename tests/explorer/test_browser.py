@@ -158,23 +158,14 @@ def test_two_models_side_by_side_have_linked_cursors(browser, model, digits):
         move(browser, ".stage", *place(16))  # lower right of 4 x 4
         told = browser.execute_script("return [...document.querySelectorAll('.where')].map(w => w.textContent)")
         assert told == ["Looking from the patch in row 3, column 3.", "Looking from the patch in row 1, column 1."]
+        chosen = "return [0, 1].map(m => document.querySelector(`#class-${m}`).value)"
+        answer = text_of_class(browser)
+        assert browser.execute_script(chosen) == [answer, answer]  # the first one's, so that maps compare
+        then(browser, lambda: choose(browser, "#class-1", "4"))
+        assert browser.execute_script(chosen) == ["4", "4"]
         then(browser, lambda: (choose(browser, "#change-model", 1), click(browser, "#apply")))
-        assert (
-            len(
-                browser.execute_script(
-                    "return [...document.querySelectorAll('.view[data-model=\"1\"] .answers thead th')]"
-                )
-            )
-            == 4
-        )
-        assert (
-            len(
-                browser.execute_script(
-                    "return [...document.querySelectorAll('.view[data-model=\"0\"] .answers thead th')]"
-                )
-            )
-            == 2
-        )
+        columns = "return [0, 1].map(m => document.querySelectorAll(`[data-model='${m}'] .answers thead th`).length)"
+        assert browser.execute_script(columns) == [2, 4]  # only the changed one has a before
         then(browser, lambda: (choose(browser, "#attack", "fgsm"), click(browser, "#attack-go")))
         assert browser.execute_script("return document.querySelectorAll('.broken-view').length") == 2
         screen(browser, 360)

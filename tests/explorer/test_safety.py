@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import socket
@@ -10,6 +12,7 @@ import sys
 import time
 
 import pytest
+from PIL import Image
 
 import vitscope
 from vitscope.errors import VitscopeError
@@ -115,6 +118,7 @@ def test_a_port_in_use_is_said_in_words(explorer, model):
 
 
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(weights, tmp_path):
+    httpx = pytest.importorskip("httpx")
     command = [
         sys.executable,
         "-m",
@@ -149,11 +153,21 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(weights, tmp_path):
         address = process.stdout.readline().strip()
         port = int(address.split(":")[2].split("/")[0])
         held = socket.create_connection(("127.0.0.1", port), 5)  # somebody who is still connected
-        process.send_signal(signal.SIGINT)
-        begun = time.monotonic()
-        code = process.wait(20)
-        waited = time.monotonic() - begun
+        http = httpx.Client(base_url=address.split("/?")[0], trust_env=False, timeout=30)
+        http.headers["origin"] = str(http.base_url).rstrip("/")
+        http.get(address)
+        picture = io.BytesIO()
+        Image.new("RGB", (30, 30), "red").save(picture, "PNG")
+        subject = http.post("/api/upload", content=picture.getvalue()).json()
+        attack = {"subject": subject, "attack": "pgd", "eps": 8, "steps": 100}
+        with contextlib.suppress(httpx.TransportError), http.stream("POST", "/api/break", json=attack) as answer:
+            assert "steps" in next(answer.iter_lines())  # and an attack that is at its first step
+            process.send_signal(signal.SIGINT)
+            begun = time.monotonic()
+            code = process.wait(20)
+            waited = time.monotonic() - begun
         held.close()
+        http.close()
     finally:
         process.kill()
     err = process.communicate()[1]

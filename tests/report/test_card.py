@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from first_screen import first_screen
 from vitscope.registry import PANELS
 from vitscope.report import Finding, Panel, build_report, register_panel
 from vitscope.report.card import HEIGHT, WIDTH, Card, Mark, Value, best, of_words, shown, side_by_side
@@ -108,29 +109,11 @@ def page(make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> Path:
     return build_report([make_run("a"), make_run("b", seed=1)], strict=True)
 
 
-WORDS = """
-    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), words = [];
-    while (walker.nextNode()) {
-      const text = walker.currentNode, range = document.createRange();
-      if (['SCRIPT', 'STYLE', 'NOSCRIPT'].includes(text.parentElement.tagName)) continue;
-      if (!text.parentElement.checkVisibility()) continue;
-      range.selectNodeContents(text);
-      const seen = [...range.getClientRects()].some((r) => r.width > 1 && r.top < innerHeight && r.bottom > 0);
-      if (seen) words.push(...text.textContent.split(/\\s+/).filter(Boolean));
-    }
-    return words;
-"""
-
-
 def test_the_first_screen_is_an_answer_with_a_picture_and_few_words(browser: Any, page: Path) -> None:
-    size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(page.as_uri())
-    assert len(browser.execute_script(WORDS)) <= 120
-    seen = "return [...document.querySelectorAll(arguments[0])].filter(e => { const r = e.getBoundingClientRect();" \
-        " return r.width > 50 && r.top >= 0 && r.bottom <= innerHeight; }).length"  # fmt: skip
-    assert browser.execute_script(seen, ".hero img") >= 1
-    assert browser.execute_script(seen, ".small-figure svg") >= 3
+    words, pictures, figures = first_screen(browser, page)
+    assert len(words) <= 120
+    assert pictures >= 1
+    assert figures >= 3
     canvas = "const c = document.querySelector('.hero canvas'); return [c.width, c.height]"
     assert browser.execute_script(canvas) == [7, 7]
     assert browser.execute_script("return document.querySelectorAll('.card').length") == 6  # one per lens

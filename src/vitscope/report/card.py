@@ -74,6 +74,7 @@ def shown(card: Card, panel: str, styles: Mapping[str, LineStyle]) -> dict[str, 
         "says": card.says,
         "figure": _strip(card.marks) if card.marks else _lines(card, styles) if card.lines else _whiskers(card, styles),
         "across": card.across,
+        "axis": not (card.marks or card.lines),
     }
 
 
@@ -82,7 +83,7 @@ def of_words(panel: Panel) -> dict[str, Any] | None:
     if not panel.findings:
         return None
     best = max(panel.findings, key=lambda finding: finding.interest)
-    return {"question": panel.title, "values": [], "says": best.text, "figure": "", "across": ""}
+    return {"question": panel.title, "values": [], "says": best.text, "figure": "", "across": "", "axis": False}
 
 
 def side_by_side(cards: Iterable[tuple[str, Card]], labels: Sequence[str]) -> list[dict[str, Any]]:

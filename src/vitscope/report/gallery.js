@@ -1,7 +1,7 @@
 // The gallery: pick a picture, see its maps block by block, put one of them on the picture.
 import { make, paint, setColours, short } from "./draw.js";
 import { blocksOf, scaleOf, valuesOf } from "./encoded.js";
-import { BlockMaps, cellUnder } from "./maps.js";
+import { BlockMaps, blockName, cellUnder } from "./maps.js";
 import { all, bindSlider } from "./page.js";
 
 const data = JSON.parse(document.getElementById("gallery-data").textContent);
@@ -17,7 +17,7 @@ const shown = { image: 0, row: 0, block: blocks.length ? blocks[blocks.length - 
 let slideTo = () => {};
 const maps = new BlockMaps(gallery.querySelector(".maps"), {
   choose: (kind, block) => { shown.row = Number(kind); slideTo(blocks.indexOf(block)); },
-  read: (kind, block, canvas, event) => read(`${title(data.rows[Number(kind)])}, block ${block}`, canvas, event),
+  read: (kind, block, canvas, event) => read(`${title(data.rows[Number(kind)])}, ${blockName(block)}`, canvas, event),
 });
 
 // What is under the pointer: about, since a map travels in 256 levels.
@@ -31,7 +31,7 @@ const drawStage = () => {
   const map = row && row.images[shown.image];
   overlay.hidden = !map || !(shown.block in map.blocks);
   if (!overlay.hidden) paintMap(overlay, row, map, shown.block);
-  readout.textContent = overlay.hidden ? "" : `On the picture: ${title(row)}, block ${shown.block}. Point at it for values.`;
+  readout.textContent = overlay.hidden ? "" : `On the picture: ${title(row)}, ${blockName(shown.block)}. Point at it for values.`;
   maps.mark((kind, block) => Number(kind) === shown.row && block === shown.block);
 };
 
@@ -43,7 +43,7 @@ const drawImage = () => {
   gallery.querySelector(".about .facts").replaceChildren(...facts.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text))));
   const rows = data.rows.map((row, kind) => [row, kind, row.images[shown.image]]).filter(([, , map]) => map);
   maps.show(blocks.length, ...rows.map(([row, kind, map]) => maps.row({
-    kind, title: title(row), scale: scaleOf(row, map), maps: blocksOf(map).map((block) => ({ block, values: valuesOf(map, block), rows: map.h, columns: map.w })),
+    kind, title: title(row), why: row.why, scale: scaleOf(row, map), maps: blocksOf(map).map((block) => ({ block, values: valuesOf(map, block), rows: map.h, columns: map.w })),
   })));
   drawStage();
 };
@@ -55,12 +55,12 @@ if (blocks.length) {
   const range = bar.querySelector("input");
   range.max = blocks.length - 1;
   range.value = range.max;
-  slideTo = bindSlider(bar, "block", (index) => { shown.block = blocks[index]; drawStage(); return String(shown.block); });
+  slideTo = bindSlider(bar, "block", (index) => { shown.block = blocks[index]; drawStage(); return shown.block < 0 ? "in" : String(shown.block); });
 }
 for (const input of all(".thumb input", gallery)) {
   input.addEventListener("change", () => { shown.image = Number(input.value); drawImage(); });
 }
-overlay.addEventListener("pointermove", (event) => read(`${title(data.rows[shown.row])}, block ${shown.block}`, overlay, event));
+overlay.addEventListener("pointermove", (event) => read(`${title(data.rows[shown.row])}, ${blockName(shown.block)}`, overlay, event));
 
 // On the first screen: the first picture with its first map, after the last block.
 const hero = document.querySelector(".hero");
@@ -71,5 +71,5 @@ if (hero && first) {
   const stage = hero.querySelectorAll(".stage")[1];
   paintMap(stage.querySelector("canvas"), first, map, last);
   stage.hidden = false;
-  hero.querySelector("figcaption").textContent = `${first.map}, block ${last}`;
+  hero.querySelector("figcaption").textContent = `${first.map}, ${blockName(last)}`;
 }

@@ -26,6 +26,20 @@ LARGEST_THUMBNAIL = 12_000  # bytes; a larger picture goes into the page as JPEG
 THUMBNAIL_SIDE = 224  # pixels
 MAP_COLUMNS = ["image", "map", "block", "row", "col", "value"]
 CONTROL = "value_control"
+# what the maps mean, for a reader who does not know the papers; others are named by their analysis alone
+WHY = {
+    "attention": "How much is taken from each patch, mean over heads: where the model looks.",
+    "identifiability of the class": "Where the true class stands among all when the model's own head reads each patch: "
+    "1 is on top, about 0.5 is chance.",
+    "logit of the class": "How strongly each patch speaks for the true class. A logit is a score before it becomes a "
+    "probability.",
+    "probability of the patch's class": "How sure the model's head is of each patch's own class.",
+    "attention of the first token": "How much the first token takes from each patch, mean over heads.",
+    "identifiability": "Where the chosen class stands among all at each patch: 1 is on top, about 0.5 is chance.",
+    "class logit": "How strongly each patch speaks for the chosen class. A logit is a score before it becomes a "
+    "probability.",
+    "norm": "The length of each patch's vector: how much has been written there.",
+}
 LENS = "class_space.lens"  # whose option `images` asks for images by number
 
 
@@ -104,10 +118,11 @@ def _rows(maps: list[tuple[str, str, dict[int, pd.DataFrame]]]) -> list[dict[str
         {
             "model": model,
             "map": kind,
+            "why": WHY.get(kind, "") if kind not in [k for _, k, _ in maps[:i]] else "",  # once for all models
             "signed": signed[kind],
             "images": {p: encode_maps(c, *scale(ranges[kind, p], signed[kind])) for p, c in images.items()},
         }
-        for model, kind, images in maps
+        for i, (model, kind, images) in enumerate(maps)
     ]
 
 

@@ -12,18 +12,20 @@ export const cellUnder = (event, element, rows, columns) => {
 };
 
 // One small picture, or whatever else stands for a block in a row; -1 is before the first block.
-export const blockCell = (kind, title, block, content) => {
-  const name = `${title}, ${block < 0 ? "before the first block" : `block ${block}`}`;
-  const cell = make("button", { type: "button", className: "cell", title: name, disabled: block < 0, data: { kind, block }, "aria-label": name },
+export const blockName = (block) => (block < 0 ? "before the first block" : `block ${block}`);
+export const blockCell = (kind, title, block, content, disabled = false) => {
+  const name = `${title}, ${blockName(block)}`;
+  const cell = make("button", { type: "button", className: "cell", title: name, disabled, data: { kind, block }, "aria-label": name },
     content, make("span", { className: "block" }, block < 0 ? "in" : String(block)));
   cell.style.setProperty("--at", block + 2);
   return cell;
 };
 
 export class BlockMaps {
-  // choose(kind, block) when a small picture is clicked, read(kind, block, canvas, event) when one is pointed at.
-  constructor(box, { choose, read = () => {}, leave = () => {}, heading = "h3" }) {
-    Object.assign(this, { box, heading });
+  // choose(kind, block) when a small picture is clicked, read(kind, block, canvas, event) when one is pointed at. Blocks
+  // before `least` cannot be chosen.
+  constructor(box, { choose, read = () => {}, leave = () => {}, heading = "h3", least = -1 }) {
+    Object.assign(this, { box, heading, least });
     const cellOf = (event) => event.target.closest(".cell");
     box.addEventListener("click", (event) => {
       const cell = cellOf(event);
@@ -42,7 +44,7 @@ export class BlockMaps {
     const cells = maps.map(({ block, values, rows, columns }) => {
       const canvas = make("canvas", {});
       if (scale) paint(canvas, values, rows, columns, scale);
-      return blockCell(kind, title, block, make("span", { className: "map" }, canvas));
+      return blockCell(kind, title, block, make("span", { className: "map" }, canvas), block < this.least);
     });
     return this.rowOf({ kind, title, why, above, cells, beside: make("span", { className: "legend-slot" }, scale ? legend(scale) : "") });
   }

@@ -100,8 +100,10 @@ class App {
     let failed = true;
     await this.doing(async () => {
       const { subject, clean, changes, chosen } = this.state;
+      const first = await this.reference(0, clean, chosen[0], asking.signal);
       const found = await Promise.all(this.views.map(async (view, m) => {
-        const before = await this.reference(m, clean, chosen[m], asking.signal);
+        const alike = chosen[m] === null && this.comparable(view); // one class for all, or maps could not be compared
+        const before = m ? await this.reference(m, clean, alike ? first.chosen : chosen[m], asking.signal) : first;
         const plain = same(subject, clean) && !changes[m].length;
         const now = plain ? before : await postBinary("api/look", this.asked(m, subject, changes[m], before.chosen), asking.signal);
         return [now, before];
@@ -116,6 +118,11 @@ class App {
     });
     if (failed && !asking.signal.aborted && undo) undo();
     document.body.dataset.ready = String(Number(document.body.dataset.ready || 0) + 1);
+  }
+
+  // Has a model the classes of the first one?
+  comparable(view) {
+    return !this.start.text && same(view.facts.classes, this.views[0].facts.classes);
   }
 
   // The unchanged view of the clean input, asked for once.
@@ -133,7 +140,8 @@ class App {
     const named = Object.entries(view.now.t.names || view.facts.classes).find(([, name]) => String(name).trim().toLowerCase() === wanted);
     const number = named ? Number(named[0]) : /^\d+$/.test(wanted) ? Number(wanted) : -1;
     if (number < 0 || number >= view.facts.num_classes) { this.say(`There is no class “${text}”.`, true); return; }
-    this.state.chosen[view.number] = number;
+    const all = this.comparable(view);
+    this.views.forEach((other, m) => { if (other === view || (all && this.comparable(other))) this.state.chosen[m] = number; });
     this.look();
   }
 

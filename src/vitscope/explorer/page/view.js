@@ -39,7 +39,7 @@ export class View {
     this.stageBlock = document.createTextNode("");
     this.stageLegend = make("span", { className: "stage-legend" }, this.stageBlock, make("span", { className: "legend-slot" }));
     this.glance = make("section", { className: "glance" });
-    this.maps = new BlockMaps(this.glance, { heading: "h4", choose: (_, block) => app.setBlock(block), leave: () => app.link(null),
+    this.maps = new BlockMaps(this.glance, { heading: "h4", least: 0, choose: (_, block) => app.setBlock(block), leave: () => app.link(null),
       read: (kind, block, canvas, event) => this.readValue(kind, block, this.tokenUnder(event, canvas)) });
     this.inspector = new Inspector(this);
     this.notes = make("div", {});
