@@ -2,6 +2,7 @@
 
     python benchmarks/segmentation.py                 # ViT-Tiny at 224 x 224 with random weights, both decoders
     python benchmarks/segmentation.py --images 64 512 # memory over few and over many images
+    python benchmarks/segmentation.py --bounds --timed 32 --repeats 3   # only what has a bound, on fewer images
 
 A forward pass includes the decoder and resizing its classes to the picture. `evaluate` reads pictures and label maps
 that lie in memory, and counts confusions. Memory is that of processes of their own, which never give their peak back.
@@ -88,6 +89,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--images", type=int, nargs=2, default=[64, 512], metavar=("FEW", "MANY"))
+    parser.add_argument("--timed", type=int, default=64, metavar="N", help="images of the timed passes")
+    parser.add_argument("--bounds", action="store_true", help="time nothing but what has a bound")
     parser.add_argument("--here", type=int, metavar="N", help="run over N images in this process and print the bytes")
     given = parser.parse_args()
     every = ["segmentation", "patches.identifiability", "patches.attention"]
@@ -95,17 +98,20 @@ def main() -> None:
         run(model("linear"), given.here, every)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
         return
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, 64 images of {SIDE}x{SIDE}, batch {BATCH}")
+    size = f"{given.timed} images of {SIDE}x{SIDE}, batch {BATCH}"
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {size}")
     for decoder in ("linear", "mask"):
         opened = model(decoder)
         print(opened)
-        batches = [batch.inputs for batch in scenes(64).batches(opened.preprocess, BATCH)]
+        batches = [batch.inputs for batch in scenes(given.timed).batches(opened.preprocess, BATCH)]
         contenders = {
             "forward passes": lambda: forwards(opened, batches),  # noqa: B023
-            "evaluate": lambda: run(opened, 64, ["segmentation"]),  # noqa: B023
-            "patches.identifiability": lambda: run(opened, 64, ["patches.identifiability"]),  # noqa: B023
-            "patches.attention": lambda: run(opened, 64, ["patches.attention"]),  # noqa: B023
+            "evaluate": lambda: run(opened, given.timed, ["segmentation"]),  # noqa: B023
+            "patches.identifiability": lambda: run(opened, given.timed, ["patches.identifiability"]),  # noqa: B023
+            "patches.attention": lambda: run(opened, given.timed, ["patches.attention"]),  # noqa: B023
         }
+        if given.bounds:
+            contenders = {name: contenders[name] for name in ("forward passes", "evaluate")}
         report(interleaved(contenders, given.repeats, warmup=1), "forward passes", {"evaluate": BOUND})
     peaks = [peak(images) for images in given.images]
     for images, found in zip(given.images, peaks):
