@@ -229,7 +229,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "segmenter": Recipe(
         about="the settings of Segmenter on ADE20K (Strudel et al. 2021), in about 160,000 steps; --weights is a ViT "
-        "that learned ImageNet",
+        "that learnt ImageNet",
         cost="not measured here: made for a GPU (batches of 8 pieces of 512 x 512)",
         reaches="not measured here; 38.1 % mean IoU is reported for this size, which was not checked",
         options={
@@ -261,30 +261,28 @@ RECIPES: dict[str, Recipe] = {
         },
     ),
     "segmenter-small": Recipe(
-        about="a small segmenter on 2,000 scenes of digits, from scratch",
-        cost="not measured yet",
-        reaches="not measured yet",
+        about="a small segmenter on 4,000 scenes of digits, from scratch",
+        cost="2 min 50 s of one CPU core for 6 of its 8 epochs, beside other work",
+        reaches="33 % mean IoU on 500 held-out scenes after 6 of its 8 epochs (seed 0)",
         options={
-            "data": "digit-scenes",
-            "augment": "joint",
-            "augment_options": {"smallest": 0.9, "largest": 1.2, "most": 1.0, "mirror": 0.0, "colours": False},
+            "data": "digit-scenes",  # in which places and sizes are drawn already
             "model": "segmenter",
             "model_options": {
                 "backbone": "vit_tiny_patch16_224",
                 "decoder": "linear",
                 "image_size": 56,
-                "patch_size": 4,
+                "patch_size": 7,  # 64 tokens: about a third of the time of the 196 that patches of 4 give
                 "embed_dim": 64,
                 "depth": 4,
                 "num_heads": 4,
                 "mlp_ratio": 2.0,
                 "weight_init": "jax",
             },
-            "epochs": 12,
-            "batch_size": 32,
+            "epochs": 8,
+            "batch_size": 16,  # steps are what it lacks: it first tells ink from background, and digits much later
             "optimizer": "nadamw",
-            "lr": 3e-3,
-            "warmup_epochs": 1.0,
+            "lr": 2e-3,
+            "warmup_epochs": 0.5,
         },
     ),
 }

@@ -9,7 +9,7 @@ from PIL import Image
 from vitscope.data import load_data
 from vitscope.data.digits import embedded_digits
 from vitscope.data.segmentation.ade20k import CLASSES
-from vitscope.data.segmentation.digit_scenes import INK, Scenes, draw_scene, held_apart
+from vitscope.data.segmentation.digit_scenes import INK, LARGEST, SMALLEST, Scenes, draw_scene, held_apart
 from vitscope.errors import DataError
 
 
@@ -103,9 +103,14 @@ def test_the_map_of_a_scene_says_which_ink_is_whose():
     chosen = held_apart("test")[:4]
     picture, classes = draw_scene(digits[chosen], labels[chosen], np.random.default_rng(1))
     assert np.array_equal(classes > 0, picture >= INK)
-    for digit, label in zip(digits[chosen], labels[chosen]):
-        same = sum(other == label for other in labels[chosen])
-        drawn = (classes == label + 1).sum()
-        assert drawn == 0 or same > 1 or drawn == (digit >= INK).sum()
-    counts = [len(np.unique(Scenes("train")[i][1])) for i in range(20)]
-    assert min(counts) >= 3  # background and at least two digits
+    assert set(np.unique(classes)) <= {0, *(labels[chosen] + 1)}
+    alone, whose = draw_scene(digits[chosen[:1]], labels[chosen[:1]], np.random.default_rng(2))
+    rows, columns = (np.flatnonzero((whose > 0).any(axis)) for axis in (1, 0))
+    height, width = rows[-1] + 1 - rows[0], columns[-1] + 1 - columns[0]
+    assert SMALLEST <= max(height, width) <= LARGEST
+    ink = digits[chosen[0]][np.ix_(*(np.flatnonzero((digits[chosen[0]] > 0).any(axis)) for axis in (1, 0)))]
+    expected = Image.fromarray(ink).resize((int(width), int(height)), Image.Resampling.BILINEAR)
+    assert np.array_equal(alone[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1], np.asarray(expected))
+    counts = [len(np.unique(Scenes("train")[i][1])) for i in range(40)]
+    assert min(counts) >= 2  # background and a digit, or two of the same
+    assert np.mean(counts) > 3
