@@ -1,4 +1,5 @@
-"""A real SLURM on one node: start it, run a sweep through it, compare its tables with those of this machine, stop it.
+"""A real SLURM on one node: start it, run a sweep, an analysis and an attack through it, compare the tables with those
+of this machine, stop it.
 
     sudo python tests/slurm/run.py        # Debian: apt-get install slurm-wlm
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import filecmp
+import json
 import os
 import shutil
 import socket
@@ -53,6 +55,10 @@ SWEEP = [
     "--model-options", "depth=3", "embed_dim=16", "num_heads=2", "patch_size=14", "--vary", "smoothing=0,0.1",
     "--seeds", "1", "--workers", "2", "--threads", "1", "--no-progress", "--probe", "separation", "attention",
 ]  # fmt: skip
+LOOKS = {  # a command, and the tables that it has to give; through SLURM with two tasks that share the run
+    "analyze": (["--only", "accuracy,attention", "--images", "60"], ("accuracy", "attention", "predictions")),
+    "attack": (["--attacks", "fgsm,pgd", "--eps", "8/255", "--steps", "3", "--images", "40"], ("attack",)),
+}
 TABLES = ("sweep_runs", "sweep_summary", "sweep_profile", "sweep_training", "sweep_probe_attention")
 
 
@@ -68,6 +74,8 @@ def main() -> None:
         with slurm(folder) as environment:
             sweep(folder, "slurm", environment)
             print((folder / "sweep-slurm" / "tables" / "sweep_summary.csv").read_text(), end="")
+            for command in LOOKS:
+                look(folder, command, "slurm", environment)
         sweep(folder, "local", dict(os.environ))
         different = [
             name for name in TABLES
@@ -76,6 +84,11 @@ def main() -> None:
         if different:
             sys.exit(f"These tables differ: {', '.join(different)}; see {folder}")
         print(f"SLURM and this machine give the same {', '.join(TABLES)}, bit for bit.")
+        for command, (_, tables) in LOOKS.items():
+            look(folder, command, "local", dict(os.environ))
+            for name in tables:
+                compare(*(folder / f"{command}-{c}/tables/{name}.csv" for c in ("slurm", "local")))
+            print(f"{command}: two tasks of SLURM and one process here give the same {', '.join(tables)}.")
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -88,6 +101,38 @@ def sweep(folder: Path, cluster: str, environment: dict[str, str]) -> None:
     logs = list((folder / f"sweep-{cluster}" / "logs").rglob("*.sh"))
     assert bool(logs) == (cluster == "slurm"), "submission scripts are there exactly if SLURM was used"
     print(f"{cluster}: {time.monotonic() - started:.0f} s")
+
+
+def look(folder: Path, command: str, cluster: str, environment: dict[str, str]) -> None:
+    """`vitscope analyze` or `attack` on the first model of the sweep."""
+    model = min((folder / "sweep-slurm" / "runs").iterdir())
+    words = [command, str(model), "--data", "mnist5k", *LOOKS[command][0], "--batch-size", "10", "--no-progress"]
+    words += ["--cluster", cluster, "--out", str(folder / f"{command}-{cluster}")]
+    words += ["--slurm", "tasks_per_node=2", "time=30"] if cluster == "slurm" else []
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "vitscope", *words],
+        env=environment,
+        check=True,
+        timeout=900,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    assert "Report:" in done.stdout, f"the command says what the job said: {done.stdout}"
+    made = json.loads((folder / f"{command}-{cluster}" / "environment.json").read_text())
+    assert made["world_size"] == (2 if cluster == "slurm" else 1), "so many tasks shared the run"
+    print(f"{command}, {cluster}: {time.monotonic() - started:.0f} s")
+
+
+def compare(one: Path, other: Path) -> None:
+    """The same rows; numbers to the last digits, which the order of a sum decides."""
+    import numpy as np
+    import pandas as pd
+
+    tables = [pd.read_csv(path) for path in (one, other)]
+    pd.testing.assert_frame_equal(*tables, rtol=1e-9, atol=1e-12)
+    worst = max(np.abs(tables[0][c] - tables[1][c]).max() for c in tables[0].select_dtypes("number"))
+    print(f"  {one.stem}: largest difference {worst:.1e}")
 
 
 @contextmanager

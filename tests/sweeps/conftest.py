@@ -52,7 +52,7 @@ def in_this_process() -> Iterator[list[Here]]:
         return made[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execution, "_executor", executor)
+        patch.setattr(execution, "make_executor", executor)
         patch.setattr(execution, "_slurm_answers", lambda: False)
         patch.setattr("vitscope.report.build_report", lambda run: None)
         yield made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from vitscope.cli.configuration import carry_out, with_file
+from vitscope.cli.configuration import OnCluster, carry_out, with_file
 from vitscope.errors import VitscopeError
 from vitscope.robustness.attack_options import AttackOptions
 from vitscope.robustness.epsilons import UnitError
@@ -21,8 +21,10 @@ EXAMPLES = """\
   vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --attacks fgsm,pgd --protocol published
   vitscope attack runs/scenes --data digit-scenes --images 50 --attacks noise,pgd --eps 2/255,8/255 --out runs/attacked
   torchrun --nproc_per_node 2 -m vitscope attack vit_tiny_patch16_224 --data path/to/imagenet --out runs/attack
+  vitscope attack vit_base_patch16_224 --data path/to/imagenet --device cuda --out runs/attack \\
+      --cluster slurm --slurm partition=gpu tasks_per_node=4 gpus_per_node=4
 """
-Words = with_file(AttackOptions)
+Words = with_file(AttackOptions, OnCluster)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from vitscope.analyses.request import Request
 from vitscope.cli.parsing import alike, named, parse
@@ -30,19 +30,54 @@ class FromFile:
     """import the code and fetch the weights that only a run folder or --config names; only what you trust"""
 
 
+@dataclass(frozen=True)
+class OnCluster:
+    """Where a command runs."""
+
+    cluster: Literal["local", "slurm"] = "local"
+    """slurm: hand the command in as a job, wait for it, and print what it says; --out is seen by all nodes"""
+    slurm: Mapping[str, Any] = field(default_factory=dict)
+    """parameters of submitit's SlurmExecutor, such as partition=gpu time=600 nodes=2 tasks_per_node=4 gpus_per_node=4;
+    several tasks share the run as under torchrun"""
+
+
 R = TypeVar("R", bound=Request)
 C = TypeVar("C", bound=Configurable)
 Recipes = Callable[[str], Mapping[str, Any]]  # a recipe's name -> its options
 
 
-def with_file(options: type[R]) -> type[R]:
-    """The options of a request, and where else they may come from."""
-    return alike(options, FromFile)
+def with_file(options: type[R], *more: type) -> type[R]:
+    """The options of a request, where else they may come from, and `more` that only the command line takes."""
+    return alike(options, FromFile, *more)
 
 
 def carry_out(words: type[Request], command: str, arguments: Sequence[str], examples: str) -> None:
-    """Do what was typed."""
-    show(parse_with_config(words, command, arguments, examples).run(command=["vitscope", command, *arguments]))
+    """Do what was typed, here or on a cluster."""
+    request = parse_with_config(words, command, arguments, examples)
+    if isinstance(request, OnCluster) and request.cluster == "slurm":
+        from vitscope.sweeps.command import run_on_slurm
+
+        request.check()  # what is misspelt is said here, not in the log of a job
+        print(run_on_slurm([command, *here(arguments)], request.out, request.slurm), end="")
+        return
+    if find_value(arguments, "--slurm") is not None:
+        raise VitscopeError("--slurm says how a job runs: say --cluster slurm as well.")
+    show(request.run(command=["vitscope", command, *arguments]))
+
+
+def here(arguments: Sequence[str]) -> list[str]:
+    """The words of a command without those about the cluster, for the job itself."""
+    rest, skip = list[str](), ""
+    for word in arguments:
+        flag = word.partition("=")[0]
+        if flag in ("--cluster", "--slurm"):
+            skip = flag if "=" not in word or flag == "--slurm" else ""
+        elif word.startswith("-") or not skip:
+            skip = ""
+            rest.append(word)
+        elif skip == "--cluster":  # one word is its value
+            skip = ""
+    return [*rest, "--cluster", "local"]
 
 
 def parse_with_config(

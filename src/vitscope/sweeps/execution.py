@@ -1,4 +1,4 @@
-"""Carry out the runs of a sweep through submitit: processes on this machine, or jobs of a SLURM cluster."""
+"""Carry out work through submitit: processes on this machine, or jobs of a SLURM cluster. First the runs of a sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vitscope.errors import VitscopeError
 from vitscope.interrupt import Interrupted, deferred_signals
@@ -20,6 +20,7 @@ from vitscope.runs import Run
 from vitscope.sweeps.job import Job
 from vitscope.sweeps.plan import PlannedRun
 
+T = TypeVar("T")
 LOOK = {"local": 0.2, "slurm": 2.0}  # seconds between two looks at the jobs
 LOCAL_MINUTES = 10 * 365 * 24 * 60  # submitit wants a limit; on this machine there is none
 GRACE, MISSING = 30.0, "_vitscope_missing_since"  # seconds that a job may be in neither the queue nor done
@@ -59,10 +60,10 @@ def _slurm_answers() -> bool:
     return answer.returncode == 0 and bool(answer.stdout.strip())
 
 
-def check_submitit() -> None:
+def check_submitit(who: str = "A sweep") -> None:
     """Said before a folder or a process is made."""
     if importlib.util.find_spec("submitit") is None:
-        raise VitscopeError("A sweep needs submitit: pip install 'vitscope[sweep]'.")
+        raise VitscopeError(f"{who} needs submitit: pip install 'vitscope[sweep]'.")
 
 
 def default_threads(cluster: str, workers: int) -> int:
@@ -94,34 +95,58 @@ def carry_out(
     pending = [planned for planned in plan if not finished(planned)]
     if not pending:
         return {}
-    executor = _executor(logs, cluster, workers, threads, slurm)
-    waiting = [(p, Job(p.options, threads, command)) for p in pending]
-    running: list[tuple[PlannedRun, Any]] = []
     failures: dict[str, Failure] = {}
+
+    def done(planned: PlannedRun, job: Any) -> None:
+        failure = None if finished(planned) else failure_of(job)
+        if failure is not None:
+            failures[planned.name] = failure
+        on_done(planned, failure)
+
+    attend(
+        make_executor(logs, cluster, workers, threads, slurm),
+        [(planned, Job(planned.options, threads, command)) for planned in pending],
+        cluster=cluster,
+        workers=workers,
+        on_done=done,
+        so_far=lambda: f"{sum(map(finished, plan))} of {len(plan)} runs are finished",
+    )
+    return failures
+
+
+def attend(
+    executor: Submission,
+    work: Sequence[tuple[T, Callable[[], Any]]],
+    *,
+    cluster: str,
+    workers: int,
+    on_done: Callable[[T, Any], None],
+    so_far: Callable[[], str],
+) -> None:
+    """Hand in what is to be done, at most `workers` at a time, and wait; `on_done` gets what it was and its job.
+
+    Told to stop (Ctrl-C, SIGTERM), it ends what runs on this machine and raises `Interrupted`, with `so_far`.
+    """
+    waiting, running = list(work), list[tuple[T, Any]]()
     with deferred_signals() as stop:
         if cluster == "slurm":  # one array: SLURM itself keeps to `workers`
             jobs = executor.submit_array([job for _, job in waiting])
-            running, waiting = [(p, job) for (p, _), job in zip(waiting, jobs)], []
+            running, waiting = [(what, job) for (what, _), job in zip(waiting, jobs)], []
         while (waiting or running) and not stop.made:
             while waiting and len(running) < workers and not stop.made:
-                planned, work = waiting.pop(0)
-                running.append((planned, executor.submit(work)))
+                what, job = waiting.pop(0)
+                running.append((what, executor.submit(job)))
             queued = _queue() if cluster == "slurm" else None
-            for planned, job in list(running):
+            for what, job in list(running):
                 if _done(job, queued):
-                    running.remove((planned, job))
-                    failure = None if finished(planned) else _failure(job)
-                    if failure is not None:
-                        failures[planned.name] = failure
-                    on_done(planned, failure)
+                    running.remove((what, job))
+                    on_done(what, job)
             if running and not stop.made:
                 time.sleep(LOOK[cluster])
         if stop.made:
             jobs = [job for _, job in running]
             left = _leave(jobs, stop.by) if cluster == "slurm" else _end(jobs)
-            done = f"{sum(map(finished, plan))} of {len(plan)} runs are finished"
-            raise Interrupted(f"Stopped: {done}.{left} The same command again goes on from here.")
-    return failures
+            raise Interrupted(f"Stopped: {so_far()}.{left} The same command again goes on from here.")
 
 
 def _end(jobs: Sequence[Any]) -> str:
@@ -150,7 +175,8 @@ def _leave(jobs: Sequence[Any], signal_number: int) -> str:
     return f" Its jobs stay with SLURM (`scancel {' '.join(names)}` ends them)." if names else ""
 
 
-def _executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mapping[str, Any]) -> Any:
+def make_executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mapping[str, Any]) -> Submission:
+    """submitit's, for processes on this machine or for jobs of SLURM."""
     import submitit
     import torch
 
@@ -158,7 +184,7 @@ def _executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mappi
         executor = submitit.AutoExecutor(folder=logs, cluster="local")
         # submitit hides the GPUs that are not asked for
         executor.update_parameters(timeout_min=LOCAL_MINUTES, gpus_per_node=torch.cuda.device_count())
-        return _Submission(executor)
+        return Submission(executor)
     executor = submitit.AutoExecutor(folder=logs, cluster="slurm")
     settings: dict[str, Any] = {
         "name": "vitscope",
@@ -170,17 +196,19 @@ def _executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mappi
         executor.update_parameters(**settings, **{f"slurm_{name}": value for name, value in slurm.items()})
     except (NameError, ValueError) as error:
         raise VitscopeError(f"--slurm: {error}") from error
-    return _Submission(executor)
+    return Submission(executor)
 
 
 @dataclass(frozen=True)
-class _Submission:
+class Submission:
+    """How jobs are handed in: one by one, or as an array."""
+
     executor: Any
 
-    def submit(self, job: Job) -> Any:
+    def submit(self, job: Callable[[], Any]) -> Any:
         return self.executor.submit(job)
 
-    def submit_array(self, jobs: Sequence[Job]) -> list[Any]:
+    def submit_array(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
         with self.executor.batch():
             return [self.executor.submit(job) for job in jobs]
 
@@ -208,7 +236,8 @@ def _done(job: Any, queued: set[str] | None) -> bool:
     return time.monotonic() - job.__dict__.setdefault(MISSING, time.monotonic()) > GRACE
 
 
-def _failure(job: Any) -> Failure:
+def failure_of(job: Any) -> Failure:
+    """The last words of a job."""
     log = Path(job.paths.stderr)
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     told = [line.strip() for line in lines if line.strip() and not line.startswith("submitit")]
