@@ -104,7 +104,7 @@ def try_out(interpreter: str, wheel: Path, constraints: list[str], folder: Path)
         for words in COMMANDS:
             run([home / "bin/vitscope", *words], env=environment, cwd=place, quiet=True)
         version = wheel.name.split("-")[1]
-        code = [home / "bin/python", "-c", CHECK, version, *data_files()]
+        code = [home / "bin/python", "-c", CHECK, version, *data_files(folder / "source")]
         run(code, env=environment, cwd=place)
         print(f"{interpreter}: used for {time.monotonic() - started:.0f} s", flush=True)
     finally:
@@ -112,10 +112,10 @@ def try_out(interpreter: str, wheel: Path, constraints: list[str], folder: Path)
             shutil.rmtree(used, ignore_errors=True)
 
 
-def data_files() -> list[str]:
-    """Files of the package that are no Python, from the repository."""
-    package = REPOSITORY / "src" / "vitscope"
-    files = [p for p in package.rglob("*") if p.is_file() and p.suffix != ".py" and "__pycache__" not in p.parts]
+def data_files(source: Path) -> list[str]:
+    """Files of the package that are no Python, in the sources that the wheel was built from."""
+    package = source / "src" / "vitscope"
+    files = [p for p in package.rglob("*") if p.is_file() and p.suffix != ".py"]
     return [str(p.relative_to(package)) for p in files]
 
 

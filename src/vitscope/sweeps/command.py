@@ -25,12 +25,11 @@ class CommandJob:
 
     def __call__(self) -> int:
         """The exit code. Where SLURM starts several tasks they find each other as under torchrun."""
-        from submitit import JobEnvironment
-        from submitit.helpers import TorchDistributedEnvironment
-
         os.chdir(self.folder)
         os.environ["OMP_NUM_THREADS"] = os.environ.get("SLURM_CPUS_PER_TASK") or str(self.threads)
-        if JobEnvironment().num_tasks > 1:
+        if int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+            from submitit.helpers import TorchDistributedEnvironment
+
             TorchDistributedEnvironment().export(overwrite=True)
         sys.argv = ["vitscope", *self.words]
         try:
