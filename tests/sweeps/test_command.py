@@ -40,7 +40,7 @@ class Stand:
         os.chdir(before)
         sys.argv = words
         names["result_pickle"].touch()
-        return SimpleNamespace(job_id="7_0", paths=SimpleNamespace(**names), result=lambda: code)
+        return SimpleNamespace(job_id="7_0", paths=SimpleNamespace(**names), results=lambda: [code])
 
 
 @pytest.fixture

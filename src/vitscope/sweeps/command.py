@@ -60,7 +60,7 @@ def run_on_slurm(words: Sequence[str], out: str | None, slurm: Mapping[str, Any]
 
     def done(_: None, handed_in: Any) -> None:
         results = Path(handed_in.paths.result_pickle)
-        if not results.exists() or handed_in.result() != 0:
+        if not results.exists() or any(handed_in.results()):  # one exit code per task
             failure = failure_of(handed_in)
             raise VitscopeError(f"The job failed: {failure.reason} (log: {failure.log})")
         lines = Path(handed_in.paths.stdout).read_text(errors="replace").splitlines()
