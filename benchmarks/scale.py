@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ LABELS = [0, 1] * 16
 OPTIONS: dict[str, dict[str, bool]] = {"separation": {"pixels": False}}  # they need the pictures themselves
 
 
-def make_model(name: str, **options: int) -> Model:
+def make_model(name: str, **options: Any) -> Model:
     return open_model(name, "random", **options)
 
 
@@ -71,12 +72,12 @@ def contenders(model: Model, n: int, lenses: dict[str, Sequence[str]]) -> dict[s
 
 
 def one_pass(model: Model, batch: Batch, analyses: Sequence[Analysis]) -> Callable[[], None]:
-    labels = SimpleNamespace(labels=LABELS, classes=[str(c) for c in range(model.num_classes)], name="noise")
+    labels: Any = SimpleNamespace(labels=LABELS, classes=[str(c) for c in range(model.num_classes)], name="noise")
     for analysis in analyses:
         analysis.start(model)
         if isinstance(analysis, Separation):
             with warnings.catch_warnings(action="ignore"):  # most classes have no image
-                analysis.prepare(labels, model)  # type: ignore[arg-type]
+                analysis.prepare(labels, model)
         analysis.begin()
     run = OnePass(model, analyses)
 
@@ -105,7 +106,7 @@ def grow(axis: str, lenses: Sequence[str], n: int, repeats: int) -> None:
     sizes, costs = [], []
     for size in SIZES[axis]:
         option = {"tokens": "img_size", "heads": "num_heads", "classes": "num_classes"}[axis]
-        model = make_model("vit_tiny_patch16_224", **{"depth": BLOCKS, "num_classes": 1000, option: size})
+        model = make_model("vit_tiny_patch16_224", **{"depth": BLOCKS, "num_classes": 1000} | {option: size})
         sizes.append(model.layout.tokens if axis == "tokens" else size)
         seconds = seconds_of(contenders(model, n, {lens: (lens,) for lens in lenses}), repeats)
         floor = seconds[NOTHING]

@@ -42,6 +42,7 @@ ANALYSES: dict[str, tuple[str, ...]] = {
     "save": OURS,
     "segmentation": ("everingham2010pascal",),  # intersection over union
     "segmentation.attack": ("everingham2010pascal",),
+    "segmentation.lens": _CLASS_SPACE,
     "separation": ("he2023law",),
     "swapped.lens": OURS,
     "swapped.perplexity": ("teo2024unveiling", "morris2020textattack"),
