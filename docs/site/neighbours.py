@@ -52,9 +52,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     def place(link: re.Match[str]) -> str:
         text, path, anchor = link.groups()
         target = posixpath.normpath(posixpath.join(folder, path))
-        if target in NEIGHBOURS:
-            return f"[{text}]({posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or '.')}{anchor or ''})"
-        inside = target.startswith(("docs/", "notebooks/")) and not target.endswith(".py")
+        if target in NEIGHBOURS or re.fullmatch(r"notebooks/.*\.ipynb", target):
+            there = posixpath.relpath(target, posixpath.dirname(page.file.src_uri) or ".")
+            return f"[{text}]({re.sub(r'ipynb$', 'md', there)}{anchor or ''})"
+        inside = target.startswith("docs/") and not target.endswith(".py")
         return link[0] if inside and target != "docs/LICENSE" else text
 
     return re.sub(r"(?<!!)\[([^\]\n]+)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)", place, markdown)

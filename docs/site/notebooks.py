@@ -37,7 +37,8 @@ def as_page(notebook: dict[str, Any]) -> tuple[str, list[str]]:
     for cell in notebook["cells"]:
         text = joined(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(re.sub(r"\]\(\.\./docs/", "](../", text))
+            text = re.sub(r"\]\(\.\./docs/", "](../", text)
+            parts.append(re.sub(r"\]\(([\w.-]+)\.ipynb", r"](\1.md", text))
         elif cell["cell_type"] == "code":
             parts.append(f"````python\n{text}\n````")
             shown = [html for output in cell["outputs"] if (html := as_html(output))]

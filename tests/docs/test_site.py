@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
-import sys
 from html import unescape
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -36,13 +37,33 @@ def test_nothing_is_fetched_from_outside(pages):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text(encoding="utf-8")), style.name
 
 
+def hook(name: str) -> ModuleType:
+    """A file of docs/site."""
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: `make docs` brings it")
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "docs" / "site" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs_and_without_its_progress_bars():
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBO\n", "text/plain": "<Figure>"}}
+    table = {"output_type": "execute_result", "data": {"text/html": ["<table>", "</table>"], "text/plain": "x"}}
+    printed = {"output_type": "stream", "name": "stdout", "text": ["a < b\n"]}
+    bar = {"output_type": "stream", "name": "stderr", "text": "100%"}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Look\n", "[models](../docs/models.md), [next](2-where.ipynb)"]},
+        {"cell_type": "code", "source": "draw()", "outputs": [picture, table, printed, bar]},
+    ]
+    text, outputs = hook("notebooks").as_page({"cells": cells})
+    assert text.startswith("# Look\n[models](../models.md), [next](2-where.md)\n\n````python\ndraw()\n````\n")
+    assert text.count('class="output"') == len(outputs) == 3
+    assert 'src="data:image/png;base64,iVBO"' in outputs[0]
+    assert outputs[1:] == ["<table></table>", "<pre><code>a &lt; b\n</code></pre>"]
+
+
 def test_every_public_name_has_its_entry(pages):
-    sys.path.insert(0, str(REPOSITORY / "docs" / "site"))
-    try:
-        from packages import packages
-    finally:
-        sys.path.pop(0)
-    found = packages(REPOSITORY / "src")
+    found = hook("packages").packages(REPOSITORY / "src")
     assert set(found["vitscope"][1]) == set(vitscope.__all__) - {"__version__"}
     for package, (_, names) in found.items():
         text = (SITE / "api" / f"{package}.html").read_text(encoding="utf-8")
