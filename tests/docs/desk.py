@@ -21,7 +21,7 @@ RUNS: dict[str, Callable[[Path], Any]] = {
     "runs/digits": lambda out: _train(out, "mnist5k"),
     "runs/demo/digits-vit": lambda out: _train(out, "mnist5k"),
     "runs/digits-lens": lambda out: _refine(out),
-    "runs/pydoc": lambda out: _train(out, "pydoc", "quick-text", depth=1, dim=16),
+    "runs/pydoc": lambda out: _train(out, "pydoc", "quick-text", depth=1, embed_dim=16),
     "runs/tiny": lambda out: vitscope.analyze(
         "runs/digits", "mnist5k", ["accuracy", "attention"], out, images=20, save=["blocks.*.hook_resid_post"]
     ),
