@@ -14,13 +14,13 @@ if [ ! -d "$texts" ]; then
     held=$(($(echo "$names" | wc -l) / 10))
     echo "$names" | tail -n $held | while read -r name; do cp "$data/$name" "$texts/test"; done
     echo "$names" | head -n -$held | while read -r name; do cp "$data/$name" "$texts/train"; done
-    mkdir -p "$texts/val" && cp "$texts"/test/1999* "$texts"/test/2010* "$texts/val" # what an epoch is judged by
+    mkdir -p "$texts/val" && mv "$texts"/train/1969* "$texts"/train/1989* "$texts/val" # what an epoch is judged by
 fi
 rpc='symmetric;rpc:layers=0,iterations=4,lambda=4,variant=paper' # the first quarter of 4 blocks
 vitscope sweep --out "$out/trained" --seeds 3 --workers 2 --threads 1 --recipe lm-small --data "$texts" \
-    --test-split val --vocabulary characters --context 256 --share 0.08 --model-options embed_dim=64 dropout=0 \
-    --batch-size 2 --epochs 1 --lr 3e-3 --vary "attention=softmax|symmetric|$rpc" "$@" || exit
+    --test-split val --vocabulary characters --context 256 --share 0.2 --model-options embed_dim=64 dropout=0 \
+    --batch-size 4 --epochs 1 --lr 3e-3 --vary "attention=softmax|symmetric|$rpc" "$@" || exit
 for run in "$out"/trained/runs/*; do
-    vitscope evaluate "$run" --data "$texts" --split test --every 6 --unit windows --context 256 --stride 128 \
+    vitscope evaluate "$run" --data "$texts" --split test --unit windows --context 256 --stride 128 \
         --swap --noise 0.02 --batch-size 32 --out "$out/evaluated/$(basename "$run")" || exit
 done
