@@ -114,3 +114,29 @@ def test_parts_and_what_belongs_to_them_are_checked_at_once():
     assert request.set["causes.patching.null"] is False
     assert ("causes.attribution" in request.only) == ("causes.attribution" in ANALYSES.names())
     assert "causes.patching" not in CausesOptions(**plain).as_request().only
+
+
+def test_every_kind_of_pairs_is_made_by_the_command(weights, tmp_path):
+    words = [word for word in WORDS[: WORDS.index("--parts")] if word != "24"]
+    words.insert(words.index("--images") + 1, "12")
+    pairs = ["pgd@8/255", "corrupt:fog@3", "class", "mask"]
+    few = ["causes.patching.kinds=mlp", "causes.patching.blocks=[1]", "causes.patching.null=false"]
+    asked = ["--parts", "patching", "--pairs", ",".join(pairs), "--set", *few]
+    assert run(["causes", *words, *weights, *asked, "--no-report", "--out", str(tmp_path / "run")]) == 0
+    counts = Run.open(tmp_path / "run").table("causes_patching_pairs").set_index("pairs")
+    assert counts.index.tolist() == pairs
+    assert (counts["items"] == 12).all()
+    assert (counts["clean_wrong"] + counts["made"] == 12).all()
+
+
+def test_attribution_is_left_out_where_it_cannot_be_and_was_not_asked_for(tmp_path, capsys):
+    words = ["segmenter", "--weights", "random", "--model-options", "backbone=vit_tiny_patch16_224", "decoder=linear"]
+    words += ["image_size=32", "patch_size=16", "embed_dim=16", "depth=1", "num_heads=2", "num_classes=11"]
+    words += ["--data", "digit-scenes", "--split", "test", "--images", "3", "--no-progress", "--no-report"]
+    assert run(["causes", *words, "--pairs", "fgsm@4/255", "--out", str(tmp_path / "run")]) == 0
+    made = Run.open(tmp_path / "run")
+    assert made.table("causes_patching_pairs")["items"].tolist() == [3]
+    assert made.table("causes_ablation") is not None
+    assert "'causes.attribution' was left out" in capsys.readouterr().out
+    assert run(["causes", *words, "--parts", "attribution,ablation", "--out", str(tmp_path / "asked")]) != 0
+    assert "cannot be split" in capsys.readouterr().err

@@ -150,13 +150,13 @@ PLACES = [f"token {i}" for i in range(TOKENS)]
 
 @register_pairs("another word")
 class AnotherWord(Pairs):
-    """The third word is another one; every place is a group of its own."""
+    """The first three words are other ones; every place is a group of its own."""
 
     groups: ClassVar = PLACES
 
     def partners(self, batch):
         changed = batch.inputs.clone()
-        changed[:, 2] = (changed[:, 2] + 1) % WORDS
+        changed[:, :3] = (changed[:, :3] + 7) % WORDS
         alone = {name: (torch.arange(TOKENS) == i).expand(len(batch), -1) for i, name in enumerate(PLACES)}
         return Partners(changed, torch.ones(len(batch), dtype=torch.bool), alone)
 

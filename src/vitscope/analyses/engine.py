@@ -10,7 +10,7 @@ import hashlib
 import logging
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,7 @@ def analyze_models(
     options: EngineOptions,
     *,
     several: bool = False,
-    explicit: bool = True,
+    explicit: bool | Collection[str] = True,
     **how: Any,
 ) -> list[Run]:
     """One run per model, and their report. The next model is opened when the last is done.
@@ -115,7 +115,7 @@ def analyze_one(
     processes: Processes,
     label: str,
     *,
-    explicit: bool,
+    explicit: bool | Collection[str],
     command: str | Sequence[str] | None,
     kind: str,
 ) -> Run:

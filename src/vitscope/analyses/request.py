@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -148,8 +148,8 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         raise NotImplementedError
 
     @property
-    def explicit(self) -> bool:
-        """Were the analyses named? One that cannot run is then an error."""
+    def explicit(self) -> bool | Collection[str]:
+        """Were the analyses named, all or these? One that cannot run is then an error."""
         return True
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
@@ -190,14 +190,14 @@ def call(
     if not models:
         raise VitscopeError("No model is given.")
     several = several or len(models) > 1
-    explicit = request.explicit or wanted is not None if explicit is None else explicit
+    named = request.explicit or wanted is not None if explicit is None else explicit
     wanted = request.analyses() if wanted is None else wanted
     if isinstance(data, str | Path):
         request, data = replace(request, data=str(data)), None
     loaded = request.load(data)
     wanted = request.suited(wanted, loaded)
     opened = request.opened(models, request.seed if model is None else 0)  # what is given opens as by `open_model`
-    how = {"several": several, "explicit": explicit, "kind": request.kind, **how}
+    how = {"several": several, "explicit": named, "kind": request.kind, **how}
     runs = analyze_models(map(request.ready, opened), loaded, wanted, request, **how)
     return runs if several else runs[0]
 

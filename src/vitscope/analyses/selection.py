@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
@@ -45,19 +45,20 @@ def choose_analyses(wanted: Wanted | None, save: Sequence[str] = ()) -> list[Ana
 
 
 def start_analyses(
-    analyses: Sequence[Analysis], model: Model, data: Data, *, explicit: bool
+    analyses: Sequence[Analysis], model: Model, data: Data, *, explicit: bool | Collection[str]
 ) -> tuple[list[Analysis], list[str]]:
     """Start each for this model -> (those that run, why the others do not).
 
     An analysis that the user named and that cannot run is an error. One that is only part of the default set is left
     out with a remark: `vitscope analyze` of a model without a head should still show its attention. What is about
-    another task (perplexity, for pictures) is left out without one.
+    another task (perplexity, for pictures) is left out without one. explicit: were they named, all or these?
     """
     from vitscope.analyses.attention_facts import check_points
 
     running, remarks, task = [], [], task_of(data)
     for analysis in analyses:
-        if analysis.tasks and task.name not in analysis.tasks and not explicit:
+        named = explicit if isinstance(explicit, bool) else analysis.name in explicit
+        if analysis.tasks and task.name not in analysis.tasks and not named:
             continue
         try:
             check_classes(analysis, data)  # before `start`, which is about the model
@@ -67,7 +68,7 @@ def start_analyses(
                 task.check(model, data)
             analysis.check_data(data)
         except (UnsupportedModelError, UnlabelledError, UnsuitableDataError) as error:
-            if explicit:
+            if named:
                 raise
             remarks.append(f"Analysis {analysis.name!r} was left out: {error}")
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vitscope.analyses.selection import Wanted
 
 PARTS = ("attribution", "ablation", "patching")
+ATTRIBUTION = "causes.attribution"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class CausesOptions(StudyOptions):
             "patching": {"pairs": pairs, "tokens": self.tokens, "paths": [*split_words(self.paths)]},
         }
         return {"accuracy": {}} | {f"causes.{part}": options[part] for part in parts}
+
+    @property
+    def explicit(self) -> bool | Collection[str]:
+        """Attribution is for logits that are sums over parts: unless it was asked for, it may be left out."""
+        return True if self.parts is not None else {name for name in self.by_analysis() if name != ATTRIBUTION}
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
         """Of texts, `accuracy` is `perplexity`."""
