@@ -55,8 +55,13 @@ def texts() -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def _no_grad():
-    with torch.no_grad():
-        yield
+    """Float64 by default as well: their tables of patches are made in the default dtype, float32 else."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
