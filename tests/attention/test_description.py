@@ -135,3 +135,17 @@ def test_an_attention_of_ones_own_is_named_by_module_and_class(tmp_path, monkeyp
         parse_attention("cooling:CoolOptions")
     with pytest.raises(VitscopeError, match="no option 'temprature'"):
         parse_attention("cooling:CoolAttention:temprature=4")
+
+
+def test_a_module_may_be_called_as_the_attention_in_it(tmp_path, monkeypatch):
+    (tmp_path / "mild.py").write_text(
+        OWN.replace("class CoolAttention", '@register_attention("mild")\nclass CoolAttention').replace(
+            "import AttentionModule,", "import AttentionModule, register_attention,"
+        )
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    address = "mild:CoolAttention:temperature=4"
+    for _ in range(2):  # the second time the name is known already
+        assert [entry["temperature"] for entry in parse_attention(address)] == [4]
+    with pytest.raises(VitscopeError, match="is no KEY=VALUE"):
+        parse_attention("rpc:4")

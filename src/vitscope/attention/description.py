@@ -88,7 +88,8 @@ def _parse_entry(text: str) -> dict[str, Any]:
     An attention of one's own: 'package.module:Class:layers=0'.
     """
     name, _, rest = text.partition(":")
-    if name.strip() not in list_attentions() and "=" not in rest.partition(":")[0]:  # package.module:Class
+    # package.module:Class, where the module may be called as the attention in it
+    if "=" not in rest.partition(":")[0] and (":" in rest or name.strip() not in list_attentions()):
         attribute, _, rest = rest.partition(":")
         name = f"{name}:{attribute.strip()}" if attribute.strip() else name
     settings: dict[str, str] = {}
