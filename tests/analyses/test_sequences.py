@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,17 +18,14 @@ from safetensors.torch import load_file
 
 import vitscope
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import forked, script
-
 SCRIPT = Path(__file__).with_name("sequences.py")
 
 
 def run(*words: str, processes: int = 1) -> int:
-    """The exit code of the script; 1 where that of one of its processes is not 0."""
-    ended = forked(script(SCRIPT, *(words if words[0] == "train" else ("analyze", *words))), processes)
-    sys.stderr.write(ended.errors)
-    return int(any(ended.codes))
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    words = words if words[0] == "train" else ("analyze", *words)
+    return subprocess.run([sys.executable, *launcher, str(SCRIPT), *words], env=environment, timeout=300).returncode
 
 
 @pytest.fixture(scope="module")

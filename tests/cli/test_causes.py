@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,9 +22,6 @@ from vitscope.models import open_model
 from vitscope.registry import ANALYSES
 from vitscope.repeat import rerun
 from vitscope.runs import Run
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import Children, forked
 
 SHAPE = {"img_size": 28, "patch_size": 14, "in_chans": 1, "embed_dim": 16, "depth": 2, "num_heads": 2}
 SHAPE |= {"num_classes": 10}
@@ -84,17 +84,23 @@ def test_a_rerun_gives_the_same_tables(made, tmp_path):
 
 def test_killed_and_shared_by_two_processes_it_gives_the_tables_of_one(made, weights, tmp_path):
     words = ["causes", *WORDS, *weights, "--no-report", "--save-every", "0"]
-    process = Children(lambda: run([*words, "--out", str(tmp_path / "killed")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "vitscope", *words, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     state, stop = tmp_path / "killed" / "state" / "rank0.safetensors", time.monotonic() + 600
-    while not state.exists() and process.running() and time.monotonic() < stop:
+    while not state.exists() and process.poll() is None and time.monotonic() < stop:
         time.sleep(0.01)
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     process.wait()
     assert Run.open(tmp_path / "killed").status != "finished"
     assert run([*words, "--out", str(tmp_path / "killed")]) == 0
     same(made, Run.open(tmp_path / "killed"))
-    two = forked(lambda: sys.exit(run([*words, "--out", str(tmp_path / "two")])), world=2)
-    assert two.codes == [0, 0], two.errors
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port), "-m", "vitscope"]
+    two = [sys.executable, *launch, *words, "--out", str(tmp_path / "two")]
+    subprocess.run(two, env=environment, check=True, capture_output=True, timeout=300)
     same(made, Run.open(tmp_path / "two"))
 
 

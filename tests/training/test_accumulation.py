@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +20,6 @@ from vitscope.runs import Run
 from vitscope.training import TrainOptions, loop, train
 from vitscope.training.checkpoint import LAST, Checkpoint, load_checkpoint
 from vitscope.training.setup import open_data
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import forked, script
 
 Tiny = Callable[..., TrainOptions]
 
@@ -108,15 +106,21 @@ for o in options:
 """
 
 
-def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, tmp_path: Path) -> None:
+def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, textures: Path, tmp_path: Path) -> None:
     plain = {**EXACT, "data": str(pictures(tmp_path / "pictures")), "batch_size": 8, "ema": 0.9}
     plain |= {"clip_grad": None, "optimizer": "sgd", "epochs": 1}  # neither may hide a gradient of another length
     mixed = {**MIXED, "epochs": 1}
     shared = [tiny("whole", **mixed), *(tiny(name, accumulate=4, **mixed) for name in ("cut", "stopped"))]
     two = [tiny("two", accumulate=2, **plain), tiny("parts", accumulate=2, sharded=True, **{**plain, "ema": 0.0})]
     arguments = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in [*two, *shared]])
-    done = forked(script(TOGETHER, arguments), world=2)
-    assert done.codes == [0, 0], done.errors
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    (tmp_path / "together.py").write_text(TOGETHER)
+    done = subprocess.run(
+        [*command, str(tmp_path / "together.py"), arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path]), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
     # one of them has a picture less: the mean is still that of all that could be read
     train(tiny("one", **plain)), train(tiny("unaveraged", **{**plain, "ema": 0.0}))
@@ -133,7 +137,7 @@ def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, tm
 
 
 KILLED = """
-import json, os, signal, sys
+import json, os, signal, sys, torch
 from vitscope.training import TrainOptions, losses, train
 
 real, seen = losses.Objective.__call__, iter(range(1000))
@@ -144,15 +148,18 @@ def killing(*args):
     return real(*args)
 
 losses.Objective.__call__ = killing
+torch.set_num_threads(int(sys.argv[2]))
 train(TrainOptions(**json.loads(sys.argv[1])))
 """
 
 
-def test_killed_between_two_pieces_it_repeats_the_step_and_ends_with_the_same_bits(tiny: Tiny) -> None:
+def test_killed_between_two_pieces_it_repeats_the_step_and_ends_with_the_same_bits(tiny: Tiny, textures: Path) -> None:
     settings = {"accumulate": 4, "checkpoint_steps": 4, "mixup": 0.8, "ema": 0.9}  # and dropout
     undisturbed, killed = tiny("undisturbed", **settings), tiny("killed", **settings)
     arguments = json.dumps({**killed.to_config(), "out": str(killed.out), "progress": False})
-    assert forked(script(KILLED, arguments)).codes == [-signal.SIGKILL]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path])}
+    command = [sys.executable, "-c", KILLED, arguments, str(torch.get_num_threads())]
+    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
     assert last(killed).state["progress"]["step"] == 2  # of the second epoch: step 8 of steps of the optimiser
     train(undisturbed), train(killed)
     for file in ("checkpoints/last/model.safetensors", "checkpoints/last/ema.safetensors", "tables/training.csv"):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,21 +15,33 @@ import pytest
 import torch
 
 from vitscope import analyze, open_model
-from vitscope.data import Batch
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 from vitscope.training import TrainOptions, recipe_options, train
 from vitscope.training.checkpoint import LAST, load_checkpoint
-from vitscope.training.loop import Training
 from vitscope.training.setup import build_model, open_data
 from vitscope.training.texts import open_texts
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import Ended, forked
 
 pytest.importorskip("transformers")
 
 SIZES = {"depth": 2, "embed_dim": 32, "num_heads": 2}
 WORDS = ("a cat sat", "a dog ran", "the cat ran", "the dog sat")
+# A process that is killed in the middle of an epoch, where STEP is given, or one of two.
+SCRIPT = """
+import json, os, signal, sys
+from vitscope.training import TrainOptions, train
+from vitscope.training.loop import Training
+
+stop, step = int(sys.argv[2]), Training.step
+
+def killed(self, at, batch):
+    if at == stop:
+        os.kill(os.getpid(), signal.SIGKILL)
+    step(self, at, batch)
+
+Training.step = killed
+for options in json.loads(sys.argv[1]):
+    train(TrainOptions(**options))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,22 +70,14 @@ def weights(run) -> dict[str, torch.Tensor]:
     return load_checkpoint(Path(run.path if hasattr(run, "path") else run) / "checkpoints" / LAST).weights
 
 
-def elsewhere(*options: TrainOptions, stop: int = -1, world: int = 1) -> Ended:
-    """Trained in another process, which is killed at step STOP, or in several that share the work."""
-
-    def learn() -> None:
-        step = Training.step
-
-        def killed(self: Training, at: int, batch: Batch) -> None:
-            if at == stop:
-                os.kill(os.getpid(), signal.SIGKILL)
-            step(self, at, batch)
-
-        Training.step = killed
-        for o in options:
-            train(o)
-
-    return forked(learn, world)
+def in_another_process(*options: TrainOptions, stop: int = -1, launcher: tuple[str, ...] = ()) -> int:
+    script = Path(options[0].out).with_suffix(".py")
+    script.write_text(SCRIPT)
+    told = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in options])
+    threads = 1 if launcher else torch.get_num_threads()  # bits are those of as many threads
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, *launcher, str(script), told, str(stop)]
+    return subprocess.run(command, env=environment, check=False, capture_output=True, timeout=240).returncode
 
 
 def test_it_learns_the_text_and_is_opened_again_with_its_vocabulary(tiny, tmp_path):
@@ -133,7 +139,7 @@ def test_a_killed_run_ends_with_the_bits_of_a_straight_one(tiny):
     how = {"model_options": {**SIZES, "dropout": 0.1}, "checkpoint_steps": 5, "epochs": 1}
     straight = train(tiny("straight", **how))
     killed = tiny("killed", **how)
-    assert elsewhere(killed, stop=13).codes == [-signal.SIGKILL]
+    assert in_another_process(killed, stop=13) == -signal.SIGKILL
     threads = torch.get_num_threads()
     again = train(killed)
     assert torch.get_num_threads() == threads
@@ -145,13 +151,12 @@ def test_two_processes_learn_what_one_learns_also_sharded_and_after_a_kill(tiny)
     published = {**SIZES, "mlp_dim": 32, "cutoffs": [3, 6], "dropout": 0.0}
     hows = [{"checkpoint_steps": 5}, {"model": "symlm", "model_options": published}]
     hows = [{**how, "epochs": 1, "dtype": "float64"} for how in hows]  # Adam makes much of what float32 rounds away
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     two = [tiny(f"two-{i}", **how) for i, how in enumerate(hows)]
     parts = [tiny(f"parts-{i}", sharded=True, **how) for i, how in enumerate(hows)]
-    killed = elsewhere(two[0], stop=13, world=2)
-    assert killed.codes == [-signal.SIGKILL] * 2, killed.errors
+    assert in_another_process(two[0], stop=13, launcher=launcher) != 0
     assert not (Path(two[0].out) / "report.html").exists()
-    both = elsewhere(*two, *parts, world=2)
-    assert both.codes == [0, 0], both.errors
+    assert in_another_process(*two, *parts, launcher=launcher) == 0
     for i, how in enumerate(hows):
         mine = weights(train(tiny(f"one-{i}", **how)))
         for other in (weights(two[i].out), weights(parts[i].out)):

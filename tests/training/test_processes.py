@@ -1,64 +1,79 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from safetensors.torch import save
 
 from vitscope.errors import VitscopeError
 from vitscope.models import open_model
-from vitscope.training import TrainOptions, loop, train
+from vitscope.training import TrainOptions, train
 from vitscope.training.checkpoint import LAST, load_checkpoint
 from vitscope.training.processes import accelerated, seed_step
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import forked
-
 Tiny = Callable[..., TrainOptions]
 
+# Each process notes what it sees: how many there are, and the weights it holds itself after every epoch.
+SCRIPT = """
+import hashlib, json, os, sys
+import torch
+from vitscope.training import TrainOptions, loop, train
+from safetensors.torch import save
 
-def together(options: TrainOptions, broken_at: int = -1) -> list[list]:
-    """Trained by two processes, with an error at a step and the same call again where one is given.
+seen = []
+real = loop.evaluate
 
-    Each notes what it sees: how many there are, and the weights it holds itself after every epoch.
-    """
+def noting(options, model, *args):
+    import torch.distributed as dist
+    seen.append([dist.get_world_size(), hashlib.sha256(save(model.module.state_dict())).hexdigest()])
+    return real(options, model, *args)
 
-    def learn() -> None:
-        seen, evaluate, step = [], loop.evaluate, loop.seed_step
+loop.evaluate = noting
+options = json.loads(sys.argv[1])
+broken_at = int(sys.argv[2])
+if broken_at >= 0:  # an error in the middle of an epoch, then the same call again
+    step = loop.seed_step
 
-        def noting(options, model, *args):
-            seen.append([dist.get_world_size(), hashlib.sha256(save(model.module.state_dict())).hexdigest()])
-            return evaluate(options, model, *args)
+    def breaking(seed, at, rank):
+        if at == broken_at:
+            raise RuntimeError("broken off")
+        step(seed, at, rank)
 
-        def breaking(seed: int, at: int, rank: int) -> None:
-            if at == broken_at:
-                raise RuntimeError("broken off")
-            step(seed, at, rank)
+    loop.seed_step = breaking
+    try:
+        train(TrainOptions(**options))
+    except RuntimeError as error:
+        assert "broken off" in str(error), error
+    loop.seed_step = step
+run = train(TrainOptions(**options))
+open(options["out"] + ".rank" + os.environ["RANK"], "w").write(json.dumps(seen))
+"""
 
-        loop.evaluate, loop.seed_step = noting, breaking
-        if broken_at >= 0:
-            with pytest.raises(RuntimeError, match="broken off"):
-                train(options)
-        loop.seed_step = step
-        train(options)
-        Path(f"{options.out}.rank{os.environ['RANK']}").write_text(json.dumps(seen))
 
-    ended = forked(learn, world=2)
-    assert ended.codes == [0, 0], ended.errors
+def torchrun(options: TrainOptions, folder: Path, modules: Path, broken_at: int = -1) -> list[list]:
+    script = folder / "two.py"
+    script.write_text(SCRIPT)
+    arguments = json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script), arguments, str(broken_at)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
     return [json.loads(Path(f"{options.out}.rank{rank}").read_text()) for rank in range(2)]
 
 
-def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(tiny: Tiny) -> None:
+def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(
+    tiny: Tiny, textures: Path, tmp_path: Path
+) -> None:
     without_dropout = {"img_size": 16, "patch_size": 4, "in_chans": 1, "embed_dim": 16, "depth": 2, "num_heads": 2}
     settings = {"model_options": without_dropout, "probe": ("accuracy",), "probe_images": 30, "lr": 1e-3}
-    first, second = together(tiny("two", **settings))
+    first, second = torchrun(tiny("two", **settings), tmp_path, textures)
     assert [world for world, _ in first] == [2, 2, 2]
     assert first == second
 
@@ -76,7 +91,9 @@ def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(tiny: Tin
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_two_processes_reach_the_weights_of_one_to_nine_digits(tiny: Tiny, sharded: bool) -> None:
+def test_two_processes_reach_the_weights_of_one_to_nine_digits(
+    tiny: Tiny, textures: Path, tmp_path: Path, sharded: bool
+) -> None:
     """50 steps of AdamW in float64 with the same global batch: what is left is the order of summation.
 
     The sharded one is also broken off in its sixth epoch and resumed.
@@ -87,7 +104,8 @@ def test_two_processes_reach_the_weights_of_one_to_nine_digits(tiny: Tiny, shard
         "optimizer": "adamw", "dtype": "float64", "epochs": 10, "lr": 1e-3,
         "batch_size": 18,  # 5 steps in 96 images
     }  # fmt: skip
-    first, second = together(tiny("two", sharded=sharded, **settings), broken_at=27 if sharded else -1)
+    together = tiny("two", sharded=sharded, **settings)
+    first, second = torchrun(together, tmp_path, textures, broken_at=27 if sharded else -1)
     assert [world for world, _ in first] == [2] * 10
     assert first == second
     one = train(tiny("one", **settings))

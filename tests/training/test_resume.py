@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitscope.errors import RunError
 from vitscope.interrupt import Interrupted
@@ -19,10 +22,15 @@ from vitscope.runs import Run
 from vitscope.training import TrainOptions, loop, train
 from vitscope.training.checkpoint import load_checkpoint
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from forked import Children
-
 Tiny = Callable[..., TrainOptions]
+
+SCRIPT = """
+import json, sys, torch
+from vitscope.training import TrainOptions, train
+torch.set_num_threads(int(sys.argv[2]))
+train(TrainOptions(**json.loads(sys.argv[1])))
+"""
+
 
 # every kind of chance and of state that a training can have
 EVERYTHING: dict = {
@@ -39,23 +47,32 @@ def results(run: Run) -> dict[str, bytes]:
     return {str(file.relative_to(run.path)): file.read_bytes() for file in files}
 
 
+def as_arguments(options: TrainOptions) -> str:
+    return json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
+
+
 @pytest.mark.parametrize("kind", ["plain", "everything"])
-def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(tiny: Tiny, kind: str) -> None:
+def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(
+    tiny: Tiny, textures: Path, kind: str
+) -> None:
     settings = {"epochs": 10, "probe": ("accuracy", "attention"), "probe_every": 5, "probe_images": 20}
     settings |= EVERYTHING if kind == "everything" else {}
     undisturbed = train(tiny("undisturbed", **settings))
     options = tiny("killed", checkpoint_steps=4, **settings)
     out = Path(options.out)
-    process = Children(lambda: train(options))
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, as_arguments(options), str(torch.get_num_threads())],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path])},
+    )
     try:
         deadline = time.monotonic() + 120
-        while not (out / "checkpoints" / "last").exists() and process.running():
+        while not (out / "checkpoints" / "last").exists() and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         moment = random.SystemRandom().uniform(0, 0.3)
         time.sleep(moment)
     finally:
-        process.kill()
+        process.send_signal(signal.SIGKILL)
         process.wait()
     if Run.open(out).status == "finished":
         pytest.skip("the process was done before it could be killed")
