@@ -21,6 +21,6 @@ vitscope sweep --out "$out/trained" --seeds 3 --workers 2 --threads 1 --recipe l
     --test-split val --vocabulary characters --context 256 --share 0.2 --model-options embed_dim=64 dropout=0 \
     --batch-size 4 --epochs 1 --lr 3e-3 --vary "attention=softmax|symmetric|$rpc" "$@" || exit
 for run in "$out"/trained/runs/*; do
-    vitscope evaluate "$run" --data "$texts" --split test --unit windows --context 256 --stride 128 \
+    vitscope evaluate "$run" --data "$texts" --split test --every 3 --unit windows --context 256 --stride 128 \
         --swap --noise 0.02 --batch-size 32 --out "$out/evaluated/$(basename "$run")" || exit
 done
