@@ -112,8 +112,7 @@ if __name__ == "__main__":
     what, out, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None
     if what == "analyze":
         data = Sequences(kill_at=stop)
-        drawn = os.path.basename(out) == "whole"  # the others are compared by their tables
-        vitscope.analyze(build(), data, ANALYSES, out, batch_size=8, save_every=0, progress=False, report=drawn)
+        vitscope.analyze(build(), data, ANALYSES, out, batch_size=8, save_every=0, progress=False)
     else:
         sys.path.insert(0, os.path.dirname(__file__))
         if stop is not None:
