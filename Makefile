@@ -1,4 +1,4 @@
-# make demo | test | docs | lint | bench: each makes .venv and installs what it needs, once.
+# make demo | test | notebooks | docs | lint | bench: each makes .venv and installs what it needs, once.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,13 +8,14 @@ PYTHONS ?= python3.11 python3.12 python3.13
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-lens docs docs-test lint bench format catalog constraints release-test clean
+.PHONY: help demo notebooks test test-lens docs docs-test lint bench format catalog constraints release-test clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo         train two small ViTs on 5,000 digits, look inside, attack, write a report"
 	@echo "make test         run the tests in JOBS=$(JOBS) processes (PYTEST='-k cli -x' passes options on)"
+	@echo "make notebooks    run the notebooks and compare with what is stored (NOTEBOOKS='1 5' for some, WRITE=1 stores anew)"
 	@echo "make test-lens    compare attribution and patching with TransformerLens, in an environment of its own"
 	@echo "make docs         the site: site/index.html opens from disk"
 	@echo "make docs-test    run the examples of the pages, check their commands, links, spelling and the site"
@@ -33,6 +34,9 @@ demo: $(VENV)/.ready-demo
 # One thread per process: small tensors gain nothing from more, and processes that share cores lose by it.
 test: $(VENV)/.ready-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --durations=15 --ignore tests/docs $(PYTEST)
+
+notebooks: $(VENV)/.ready-notebooks
+	$(BIN)/python notebooks/execute.py $(if $(WRITE),--write) $(NOTEBOOKS)
 
 # TransformerLens 3 is the last with a GPT-2 of its own. It brings much along, so that it has its own environment.
 test-lens: $(VENV)-lens/.ready
