@@ -10,14 +10,12 @@ Both sides see the same images in batches of equal size, and are measured in tur
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from memory import BOUND, peak_of_analyze
+from memory import BOUND, compare_peaks, peak_of_analyze
 from timing import interleaved, report
 from vitscope.analyses.causes.components import Component, components_of, exchange
 from vitscope.analyses.causes.prefix import Edits, Prefix
@@ -58,20 +56,6 @@ def side_by_side(
     report(interleaved(contenders, repeats=repeats, warmup=1), base, {name: bound})
 
 
-def memory(few: int, many: int) -> None:
-    """As benchmarks/memory.py: each run is a process of its own."""
-    peaks = []
-    for images in (few, many):
-        command = [sys.executable, __file__, "--here", str(images)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            sys.exit(result.stderr)
-        peaks.append(int(result.stdout.split()[-1]))
-        print(f"{images:7,d} images: peak {peaks[-1] / 1e6:8.1f} MB")
-    ratio = peaks[1] / peaks[0]
-    print(f"  ratio {ratio:.3f}   bound {BOUND}: {'kept' if ratio <= BOUND else 'MISSED'}   (causes.ablation)")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
@@ -89,7 +73,7 @@ def main() -> None:
         print(peak_of_analyze(options.here, {"causes.ablation": {"kinds": ["mlp", "resid"], "blocks": [10, 11]}}))
         return
     if options.memory:
-        memory(options.few, options.many)
+        compare_peaks(__file__, (options.few, options.many), BOUND, "causes.ablation")
         return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     generator = torch.Generator().manual_seed(0)

@@ -63,6 +63,20 @@ def peak_of_analyze(images: int, analyses: Any) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def compare_peaks(script: str, sizes: Sequence[int], bound: float, told: str, *words: str) -> None:
+    """Run `SCRIPT --here N`, which prints its peak in bytes, over few and many images, each in a process of its own."""
+    peaks = []
+    for images in sizes:
+        command = [sys.executable, script, "--here", str(images), *words]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            sys.exit(result.stderr)
+        peaks.append(int(result.stdout.split()[-1]))
+        print(f"{images:7,d} images: peak {peaks[-1] / 1e6:8.1f} MB")
+    ratio = peaks[1] / peaks[0]
+    print(f"  ratio {ratio:.3f}   bound {bound}: {'kept' if ratio <= bound else 'MISSED'}   ({told})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, nargs=2, default=[200, 1000], metavar=("FEW", "MANY"))
@@ -72,16 +86,7 @@ def main() -> None:
     if options.here is not None:
         print(peak_of_analyze(options.here, None if options.analyses == "all" else options.analyses.split(",")))
         return
-    peaks = []
-    for images in options.images:
-        command = [sys.executable, __file__, "--here", str(images), "--analyses", options.analyses]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            sys.exit(result.stderr)
-        peaks.append(int(result.stdout.split()[-1]))
-        print(f"{images:7,d} images: peak {peaks[-1] / 1e6:8.1f} MB")
-    ratio = peaks[1] / peaks[0]
-    print(f"  ratio {ratio:.3f}   bound {BOUND}: {'kept' if ratio <= BOUND else 'MISSED'}   ({MODEL}, batch {BATCH})")
+    compare_peaks(__file__, options.images, BOUND, f"{MODEL}, batch {BATCH}", "--analyses", options.analyses)
 
 
 if __name__ == "__main__":
