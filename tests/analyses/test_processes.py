@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import launch
 from vitscope.analyses.save import open_saved
 from vitscope.runs import Run
 from vitscope.runs.tables import read_csv
@@ -113,7 +114,7 @@ def attempts(script, tmp_path_factory):
         "pair, continued by one": job(folder / "pair"),
         "pair, again": job(folder / "pair", world=2),
     }
-    result = call([sys.executable, str(script), json.dumps(list(jobs.values()))])
+    result = launch.run(script, json.dumps(list(jobs.values())))
     assert result.returncode == 0, result.stderr
     codes = [json.loads(line) for line in result.stdout.splitlines()]
     return folder, dict(zip(jobs, codes)), result.stderr

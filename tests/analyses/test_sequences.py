@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import launch
 import vitscope
 
 SCRIPT = Path(__file__).with_name("sequences.py")
 
 
 def run(*words: str, processes: int = 1) -> int:
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    words = words if words[0] == "train" else ("analyze", *words)
-    return subprocess.run([sys.executable, *launcher, str(SCRIPT), *words], env=environment, timeout=300).returncode
+    return launch.run(SCRIPT, *(words if words[0] == "train" else ("analyze", *words)), world=processes).returncode
 
 
 @pytest.fixture(scope="module")

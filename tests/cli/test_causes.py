@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 
 import pandas as pd
@@ -14,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import launch
 from vitscope.analyses.causes.causes_options import CausesOptions
 from vitscope.cli import run
 from vitscope.data import load_data
@@ -84,23 +80,17 @@ def test_a_rerun_gives_the_same_tables(made, tmp_path):
 
 def test_killed_and_shared_by_two_processes_it_gives_the_tables_of_one(made, weights, tmp_path):
     words = ["causes", *WORDS, *weights, "--no-report", "--save-every", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vitscope", *words, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = launch.Launched("-m", "vitscope", *words, "--out", tmp_path / "killed")
     state, stop = tmp_path / "killed" / "state" / "rank0.safetensors", time.monotonic() + 600
-    while not state.exists() and process.poll() is None and time.monotonic() < stop:
+    while not state.exists() and process.running() and time.monotonic() < stop:
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
     assert Run.open(tmp_path / "killed").status != "finished"
     assert run([*words, "--out", str(tmp_path / "killed")]) == 0
     same(made, Run.open(tmp_path / "killed"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port), "-m", "vitscope"]
-    two = [sys.executable, *launch, *words, "--out", str(tmp_path / "two")]
-    subprocess.run(two, env=environment, check=True, capture_output=True, timeout=300)
+    two = launch.run("-m", "vitscope", *words, "--out", tmp_path / "two", world=2)
+    assert two.returncode == 0, two.stderr
     same(made, Run.open(tmp_path / "two"))
 
 

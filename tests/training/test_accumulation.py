@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+import launch
 from vitscope.errors import VitscopeError
 from vitscope.interrupt import Interrupted
 from vitscope.runs import Run
@@ -113,13 +112,7 @@ def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, te
     shared = [tiny("whole", **mixed), *(tiny(name, accumulate=4, **mixed) for name in ("cut", "stopped"))]
     two = [tiny("two", accumulate=2, **plain), tiny("parts", accumulate=2, sharded=True, **{**plain, "ema": 0.0})]
     arguments = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in [*two, *shared]])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    (tmp_path / "together.py").write_text(TOGETHER)
-    done = subprocess.run(
-        [*command, str(tmp_path / "together.py"), arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = launch.run("-c", TOGETHER, arguments, world=2, env={"PYTHONPATH": str(textures)})
     assert done.returncode == 0, done.stderr
 
     # one of them has a picture less: the mean is still that of all that could be read
@@ -137,7 +130,7 @@ def test_two_processes_add_their_pieces_and_stop_at_the_same_step(tiny: Tiny, te
 
 
 KILLED = """
-import json, os, signal, sys, torch
+import json, os, signal, sys
 from vitscope.training import TrainOptions, losses, train
 
 real, seen = losses.Objective.__call__, iter(range(1000))
@@ -148,7 +141,6 @@ def killing(*args):
     return real(*args)
 
 losses.Objective.__call__ = killing
-torch.set_num_threads(int(sys.argv[2]))
 train(TrainOptions(**json.loads(sys.argv[1])))
 """
 
@@ -157,9 +149,7 @@ def test_killed_between_two_pieces_it_repeats_the_step_and_ends_with_the_same_bi
     settings = {"accumulate": 4, "checkpoint_steps": 4, "mixup": 0.8, "ema": 0.9}  # and dropout
     undisturbed, killed = tiny("undisturbed", **settings), tiny("killed", **settings)
     arguments = json.dumps({**killed.to_config(), "out": str(killed.out), "progress": False})
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path])}
-    command = [sys.executable, "-c", KILLED, arguments, str(torch.get_num_threads())]
-    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    assert launch.run("-c", KILLED, arguments, env={"PYTHONPATH": str(textures)}).returncode == -signal.SIGKILL
     assert last(killed).state["progress"]["step"] == 2  # of the second epoch: step 8 of steps of the optimiser
     train(undisturbed), train(killed)
     for file in ("checkpoints/last/model.safetensors", "checkpoints/last/ema.safetensors", "tables/training.csv"):

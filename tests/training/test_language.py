@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import launch
 from vitscope import analyze, open_model
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 from vitscope.training import TrainOptions, recipe_options, train
@@ -70,14 +68,10 @@ def weights(run) -> dict[str, torch.Tensor]:
     return load_checkpoint(Path(run.path if hasattr(run, "path") else run) / "checkpoints" / LAST).weights
 
 
-def in_another_process(*options: TrainOptions, stop: int = -1, launcher: tuple[str, ...] = ()) -> int:
-    script = Path(options[0].out).with_suffix(".py")
-    script.write_text(SCRIPT)
+def in_another_process(*options: TrainOptions, stop: int = -1, world: int = 1) -> int:
     told = json.dumps([{**o.to_config(), "out": str(o.out), "progress": False} for o in options])
-    threads = 1 if launcher else torch.get_num_threads()  # bits are those of as many threads
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, *launcher, str(script), told, str(stop)]
-    return subprocess.run(command, env=environment, check=False, capture_output=True, timeout=240).returncode
+    threads = 1 if world > 1 else torch.get_num_threads()  # bits are those of as many threads
+    return launch.run("-c", SCRIPT, told, stop, world=world, env={"OMP_NUM_THREADS": str(threads)}).returncode
 
 
 def test_it_learns_the_text_and_is_opened_again_with_its_vocabulary(tiny, tmp_path):
@@ -151,12 +145,11 @@ def test_two_processes_learn_what_one_learns_also_sharded_and_after_a_kill(tiny)
     published = {**SIZES, "mlp_dim": 32, "cutoffs": [3, 6], "dropout": 0.0}
     hows = [{"checkpoint_steps": 5}, {"model": "symlm", "model_options": published}]
     hows = [{**how, "epochs": 1, "dtype": "float64"} for how in hows]  # Adam makes much of what float32 rounds away
-    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     two = [tiny(f"two-{i}", **how) for i, how in enumerate(hows)]
     parts = [tiny(f"parts-{i}", sharded=True, **how) for i, how in enumerate(hows)]
-    assert in_another_process(two[0], stop=13, launcher=launcher) != 0
+    assert in_another_process(two[0], stop=13, world=2) != 0
     assert not (Path(two[0].out) / "report.html").exists()
-    assert in_another_process(*two, *parts, launcher=launcher) == 0
+    assert in_another_process(*two, *parts, world=2) == 0
     for i, how in enumerate(hows):
         mine = weights(train(tiny(f"one-{i}", **how)))
         for other in (weights(two[i].out), weights(parts[i].out)):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import launch
 from vitscope.errors import VitscopeError
 from vitscope.models import open_model
 from vitscope.training import TrainOptions, train
@@ -55,15 +56,19 @@ open(options["out"] + ".rank" + os.environ["RANK"], "w").write(json.dumps(seen))
 """
 
 
-def torchrun(options: TrainOptions, folder: Path, modules: Path, broken_at: int = -1) -> list[list]:
-    script = folder / "two.py"
-    script.write_text(SCRIPT)
+def together(options: TrainOptions, modules: Path, broken_at: int = -1, torchrun: bool = False) -> list[list]:
+    """(world, weights) after every epoch, as each of two processes saw it."""
     arguments = json.dumps({**options.to_config(), "out": str(options.out), "progress": False})
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, str(script), arguments, str(broken_at)], env=environment, capture_output=True, text=True, timeout=300
-    )
+    if torchrun:
+        script = Path(options.out).with_suffix(".py")
+        script.write_text(SCRIPT)
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", script]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path]), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*command, arguments, str(broken_at)], env=environment, capture_output=True, text=True, timeout=300
+        )
+    else:
+        done = launch.run("-c", SCRIPT, arguments, broken_at, world=2, env={"PYTHONPATH": str(modules)})
     assert done.returncode == 0, done.stderr
     return [json.loads(Path(f"{options.out}.rank{rank}").read_text()) for rank in range(2)]
 
@@ -73,7 +78,7 @@ def test_two_processes_hold_the_same_weights_and_learn_what_one_learns(
 ) -> None:
     without_dropout = {"img_size": 16, "patch_size": 4, "in_chans": 1, "embed_dim": 16, "depth": 2, "num_heads": 2}
     settings = {"model_options": without_dropout, "probe": ("accuracy",), "probe_images": 30, "lr": 1e-3}
-    first, second = torchrun(tiny("two", **settings), tmp_path, textures)
+    first, second = together(tiny("two", **settings), textures, torchrun=True)
     assert [world for world, _ in first] == [2, 2, 2]
     assert first == second
 
@@ -104,8 +109,8 @@ def test_two_processes_reach_the_weights_of_one_to_nine_digits(
         "optimizer": "adamw", "dtype": "float64", "epochs": 10, "lr": 1e-3,
         "batch_size": 18,  # 5 steps in 96 images
     }  # fmt: skip
-    together = tiny("two", sharded=sharded, **settings)
-    first, second = torchrun(together, tmp_path, textures, broken_at=27 if sharded else -1)
+    two = tiny("two", sharded=sharded, **settings)
+    first, second = together(two, textures, broken_at=27 if sharded else -1)
     assert [world for world, _ in first] == [2] * 10
     assert first == second
     one = train(tiny("one", **settings))

@@ -7,15 +7,13 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
+import launch
 from vitscope.errors import RunError
 from vitscope.interrupt import Interrupted
 from vitscope.runs import Run
@@ -25,9 +23,8 @@ from vitscope.training.checkpoint import load_checkpoint
 Tiny = Callable[..., TrainOptions]
 
 SCRIPT = """
-import json, sys, torch
+import json, sys
 from vitscope.training import TrainOptions, train
-torch.set_num_threads(int(sys.argv[2]))
 train(TrainOptions(**json.loads(sys.argv[1])))
 """
 
@@ -60,19 +57,16 @@ def test_killed_at_a_random_moment_and_started_again_it_ends_with_the_same_bits(
     undisturbed = train(tiny("undisturbed", **settings))
     options = tiny("killed", checkpoint_steps=4, **settings)
     out = Path(options.out)
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, as_arguments(options), str(torch.get_num_threads())],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(textures), *sys.path])},
-    )
+    process = launch.Launched("-c", SCRIPT, as_arguments(options), env={"PYTHONPATH": str(textures)})
     try:
         deadline = time.monotonic() + 120
-        while not (out / "checkpoints" / "last").exists() and process.poll() is None:
+        while not (out / "checkpoints" / "last").exists() and process.running():
             assert time.monotonic() < deadline
             time.sleep(0.005)
         moment = random.SystemRandom().uniform(0, 0.3)
         time.sleep(moment)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
     if Run.open(out).status == "finished":
         pytest.skip("the process was done before it could be killed")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import launch
 from vitscope import evaluate, open_model
 from vitscope.data import load_data
 from vitscope.errors import UnsupportedModelError, VitscopeError
@@ -193,12 +192,7 @@ def test_two_processes_give_the_tables_of_one(tmp_path: Path):
     torch.manual_seed(0)
     given: dict[str, Any] = {"corrupt": "contrast,gaussian_noise", "severities": "2", "progress": False}
     one = evaluate(open_model(PixelViT()), load_data("pixel_model:uneven"), out=tmp_path / "one", report=False, **given)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    places = [str(TESTS), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "OMP_NUM_THREADS": "1"}
-    command = [*launcher, str(tmp_path / "script.py"), str(tmp_path / "two")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    done = launch.run("-c", SCRIPT, tmp_path / "two", world=2, cwd=tmp_path, env={"PYTHONPATH": str(TESTS)})
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (one.path / "tables").iterdir())
     assert "segmentation_images.csv" in names

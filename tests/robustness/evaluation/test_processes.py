@@ -1,14 +1,12 @@
 """Real processes: killed with SIGKILL and started again, and two that share the images."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
 
+import launch
 from vitscope.runs import Run
 
 SCRIPT = """
@@ -71,9 +69,7 @@ def attempts(tmp_path_factory):
         job(folder / "killed"),
         job(folder / "pair", world=2),
     ]
-    command = [sys.executable, "-c", SCRIPT, json.dumps(jobs)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    result = launch.run("-c", SCRIPT, json.dumps(jobs))
     assert result.returncode == 0, result.stderr
     return folder, [json.loads(line) for line in result.stdout.splitlines()], result.stderr
 
