@@ -47,7 +47,7 @@ def attribution(model: Model, repeats: int) -> None:
         "causes.attribution, to the best other": one_pass(model, batch, Attribution(minus="best")),
         "heads by hand, all tokens": lambda: head_by_head(model, batch.images, batch.labels),
     }
-    report(interleaved(contenders, repeats=repeats), "plain forward", BOUNDS)
+    report(interleaved(contenders, repeats=repeats), "plain forward", BOUNDS, by_median=True)
 
 
 def main(repeats: int = 15) -> None:

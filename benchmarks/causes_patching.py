@@ -53,7 +53,7 @@ def side_by_side(
     equal = all(torch.equal(a, b) for a, b in zip(naive(), ours()))
     print(f"\n{name}: {len(edits)} edits, {len(images)} images; bit for bit the same: {'yes' if equal else 'NO'}")
     contenders: dict[str, Callable[[], object]] = {base: naive, name: ours}
-    report(interleaved(contenders, repeats=repeats, warmup=1), base, {name: bound})
+    report(interleaved(contenders, repeats=repeats, warmup=1), base, {name: bound}, by_median=True)
 
 
 def main() -> None:

@@ -26,13 +26,18 @@ def interleaved(
     return seconds
 
 
-def report(seconds: dict[str, list[float]], base: str, bounds: dict[str, float] | None = None) -> None:
-    """One line per contender: ratio of minima to `base`, ratio of medians, and the bound it should keep."""
+def report(
+    seconds: dict[str, list[float]], base: str, bounds: dict[str, float] | None = None, by_median: bool = False
+) -> None:
+    """One line per contender: ratio of minima to `base`, ratio of medians, and the bound that the first should keep.
+
+    by_median: the second, where a bound is one of medians.
+    """
     floor, middle = min(seconds[base]), statistics.median(seconds[base])
     width = max(map(len, seconds))
     print(f"{'':{width}}  {'min ms':>9}  {'ratio':>6}  {'median':>6}   (to {base}, {len(seconds[base])} repeats)")
     for name, times in seconds.items():
         ratio, typical = min(times) / floor, statistics.median(times) / middle
-        bound = (bounds or {}).get(name)
-        verdict = "" if bound is None else f"   bound {bound}: {'kept' if ratio <= bound else 'MISSED'}"
+        bound, held = (bounds or {}).get(name), typical if by_median else ratio
+        verdict = "" if bound is None else f"   bound {bound}: {'kept' if held <= bound else 'MISSED'}"
         print(f"{name:{width}}  {1000 * min(times):9.1f}  {ratio:6.3f}  {typical:6.3f}{verdict}")

@@ -103,12 +103,19 @@ def test_groups_of_tokens_are_those_of_the_layout_and_the_masks(vit, pictures):
 
 
 def test_each_token_by_itself_has_its_place_in_the_picture(vit, pictures):
-    study = create_analysis("causes.ablation", kinds=["resid"], tokens="each", blocks=[1])
+    options = {"kinds": ["resid", "mlp"], "tokens": "each", "by_token": ["resid", "mlp"], "blocks": [1]}
+    study = create_analysis("causes.ablation", **options)
     measure(vit, [pictures], [study])
-    table = study.tables()["causes_ablation_tokens"]
-    assert table["token"].tolist() == list(range(17))
-    assert table["row"].isna().tolist() == [True] + 16 * [False]
-    assert table[["row", "column"]].iloc[7].tolist() == [1, 2]
+    both = study.tables()["causes_ablation_tokens"]
+    for kind in options["kinds"]:
+        table = both[both["kind"] == kind]
+        assert table["token"].tolist() == list(range(17))
+        assert table["row"].isna().tolist() == [True] + 16 * [False]
+        assert table[["row", "column"]].iloc[7].tolist() == [1, 2]
+    with torch.no_grad(), vit.edits({"blocks.1.hook_mlp_out": lambda x, _: x * (torch.arange(17) != 7)[:, None]}):
+        after = true_values(vit(pictures.inputs).double(), pictures.labels)[0].mean()
+    assert table["logit_after"].iloc[7] == pytest.approx(float(after), abs=1e-4)
+    assert "causes_ablation_agreement" not in study.tables()  # attribution is of all tokens at once
 
 
 def test_parts_that_go_together_stand_beside_random_ones(vit, pictures):

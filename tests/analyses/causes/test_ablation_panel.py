@@ -12,13 +12,13 @@ from vitscope.report.figures import house_style
 NAN = float("nan")
 
 
-def per_token(**more) -> pd.DataFrame:
+def per_token(kind="resid", head=NAN, **more) -> pd.DataFrame:
     """Two blocks, a class token and a grid of 2 x 3: the value of a token is 10 * block + its number."""
     rows = []
     for block in (0, 1):
         for token in range(7):
             row, column = divmod(token - 1, 3) if token else (NAN, NAN)
-            place = {"block": block, "token": token, "row": row, "column": column}
+            place = {"kind": kind, "head": head, "block": block, "token": token, "row": row, "column": column}
             rows.append(place | {"logit_change": -10.0 * block - token, "method": "zero", "n_images": 5} | more)
     return pd.DataFrame(rows)
 
@@ -63,13 +63,17 @@ def test_agreement_is_told_with_its_interval(monkeypatch):
 def test_what_restores_and_what_loses_have_maps_of_their_own(monkeypatch, directions):
     from vitscope.analyses.causes import patching_panel
 
+    parts = [("resid", NAN), ("head", 1)]
     tables = [
-        per_token(pairs="class", direction=d, n_pairs=4).rename(columns={"logit_change": "share"}) for d in directions
+        per_token(*part, pairs="class", direction=d, n_pairs=4).rename(columns={"logit_change": "share"})
+        for part in parts
+        for d in directions
     ]
     found = {"causes_patching_tokens": {"tiny": pd.concat(tables)}}
     monkeypatch.setattr(patching_panel, "tables_of", lambda runs, name: found.get(name, {}))
     monkeypatch.setattr(patching_panel, "protocol", lambda *args: "")
     with house_style():
         panel = patching_panel.patching_panel({"tiny": None})
-    assert list(panel.figures) == [f"causes_patching_map_0_{d}" for d in directions]
+    assert list(panel.figures) == [f"causes_patching_map_{number}_{d}" for number in (0, 1) for d in directions]
+    assert "when head 1 of a block is exchanged" in panel.captions["causes_patching_map_1_denoising"]
     assert all("mean over 4 pairs" in caption for caption in panel.captions.values())

@@ -109,6 +109,30 @@ def test_class_and_image_tokens_of_the_last_block(study):
         assert table.loc[(direction, 2, "image"), "share"] == 0
 
 
+def test_heads_and_mlps_are_exchanged_token_by_token_too(vit, pictures, mirrored):
+    options = {"pairs": ["mirrored"], "blocks": [1], "directions": ["denoising"], "null": False}
+    whole = create_analysis("causes.patching", kinds=["head", "mlp"], **options)
+    each = create_analysis("causes.patching", kinds=["head", "mlp"], tokens="each", by_token=["head", "mlp"], **options)
+    measure(vit, [pictures], [whole, each])
+    used, true, wrong, ((clean_logits, clean), (other_logits, _)) = both_runs(vit, pictures)
+    ends = difference(clean_logits, true, wrong), difference(other_logits, true, wrong)
+    table = each.tables()["causes_patching_tokens"].set_index(["component", "token"])
+    assert len(table) == 5 * 17
+
+    def put(value, point):
+        value = value.clone()
+        value[:, 2, 5] = clean[point][:, 2, 5]
+        return value
+
+    with torch.no_grad(), vit.edits({"blocks.1.attn.hook_z": put}):
+        moved = difference(vit(other_side(pictures)[used]), true, wrong) - ends[1]
+    found = table.loc[("head.1.2", 5), "share"]
+    assert found == pytest.approx(float(moved.sum() / (ends[0] - ends[1]).sum()), abs=1e-5)
+    sums = table.groupby("component")["estimate"].sum()  # to first order, tokens add up
+    expected = whole.tables()["causes_patching"].set_index("component")["estimate"]
+    assert sums.to_dict() == pytest.approx(expected.to_dict(), abs=1e-5)
+
+
 def test_a_random_direction_is_as_long_as_the_difference(vit, pictures, study):
     _, _, _, ((_, clean), (_, other)) = both_runs(vit, pictures)
     part = Component("mlp", 1)

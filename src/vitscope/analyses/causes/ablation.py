@@ -74,9 +74,9 @@ class Trial:
 class Ablation(CausesAnalysis):
     """The true answer with parts of the model switched off.
 
-    method: zero, or mean over the data. kinds: head, attn, mlp, resid. tokens: those of resid, by groups or each by
-    itself. blocks: all by default. together: sets such as '11.2+10.0'; draws: random sets beside each. at_once:
-    images times edits that go through the model together.
+    method: zero, or mean over the data. kinds: head, attn, mlp, resid. tokens: by groups or each by itself, for the
+    kinds in by_token. blocks: all by default. together: sets such as '11.2+10.0'; draws: random sets beside each.
+    at_once: images times edits that go through the model together.
     """
 
     optional = ("head", "row", "column", "alone", *(f"{value}{end}" for value in VALUES for end in ENDS[3:]))
@@ -87,6 +87,7 @@ class Ablation(CausesAnalysis):
         method: str = "zero",
         kinds: Sequence[str] = KINDS,
         tokens: str = "groups",
+        by_token: Sequence[str] = ("resid",),
         blocks: Sequence[int] | None = None,
         together: Sequence[str] = (),
         draws: int = 10,
@@ -99,7 +100,7 @@ class Ablation(CausesAnalysis):
         if draws < 0 or at_once < 1:
             raise VitscopeError(f"draws={draws}, at_once={at_once}: expected draws >= 0 and at_once >= 1.")
         self.method, self.tokens, self.draws, self.at_once = method, tokens, draws, at_once
-        self.kinds = check_kinds([kinds] if isinstance(kinds, str) else kinds)
+        self.kinds, self.by_token = check_kinds(kinds), check_kinds(by_token)
         self.blocks = None if blocks is None else list(blocks)
         self.together = [together] if isinstance(together, str) else list(together)
         for word in self.together:
@@ -112,7 +113,7 @@ class Ablation(CausesAnalysis):
             raise UnsupportedModelError("Texts have no places that mean the same in all of them: use tokens='groups'.")
         self.groups = token_groups(model)
         places: Sequence[str | int] = range(model.layout.tokens) if self.tokens == "each" else self.groups
-        self.trials = [Trial((c,)) for c in components_of(model, self.kinds, self.blocks, places)]
+        self.trials = [Trial((c,)) for c in components_of(model, self.kinds, self.blocks, places, self.by_token)]
         for word in self.together:
             asked = _members(word, model)
             self.trials.append(Trial(asked, word))
@@ -120,7 +121,8 @@ class Ablation(CausesAnalysis):
         if not self.trials:
             raise VitscopeError("Nothing is switched off: expected some of kinds=head,attn,mlp,resid, or together.")
         # trials of one part that writes into the stream by itself: the same is known of it by attribution
-        self.written = [i for i, t in enumerate(self.trials) if not t.word and t.parts[0].kind in WRITING]
+        single = [(i, t.parts[0]) for i, t in enumerate(self.trials) if not t.word]
+        self.written = [i for i, part in single if part.kind in WRITING and part.tokens == ALL]
         parts = [self.trials[i].parts[0] for i in self.written]
         self.direct = direct_effects(model, parts, self.setting.task.one_class)
         self.means: dict[str, Tensor] = {}
@@ -265,7 +267,7 @@ class Ablation(CausesAnalysis):
 
     def summary(self) -> dict[str, Headline]:
         table = self.tables().get("causes_ablation")
-        rows: list[dict[Any, Any]] = [] if table is None else table.to_dict("records")
+        rows: list[dict[Any, Any]] = [] if table is None else table[table["tokens"] == ALL].to_dict("records")
         found = {}
         for kind in KINDS[:3]:
             for row in sorted((r for r in rows if r["kind"] == kind), key=lambda r: r["logit_change"])[:1]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TABLE, MORE = "causes_ablation", tuple(f"causes_ablation_{name}" for name in ("together", "tokens", "agreement"))
 BRANCHES = {"attn": "attention", "mlp": "MLP"}
+WHAT = {"resid": "the residual stream behind a block", "attn": "the attention of a block", "mlp": "the MLP of a block"}
 CHANGE = "change of the true logit"
 
 
@@ -32,7 +33,7 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
         return None
     figures: dict[str, Figure] = {}
     captions, alt = {}, {}
-    heads = {label: t[t["kind"] == "head"] for label, t in tables.items() if (t["kind"] == "head").any()}
+    heads = heads_by_tokens(tables)
     said = f"Change of the true class's logit when a part is set to {_methods(shown)}"
     if heads:
         figures["causes_ablation_heads"] = draw_heads(heads, "logit_change", CHANGE)
@@ -47,12 +48,11 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
             figures[name] = draw_blocks(chosen, "logit_change", CHANGE)
             captions[name] = f"{said}: {what}. {_sizes(tables)}; bands: 95 % intervals over images, paired."
             alt[name] = f"Change of the true logit, block by block: {what}"
-    for number, (label, table) in enumerate(tokens.items()):
+    maps = [(label, what, table) for label, t in tokens.items() for what, table in each_map(t).items()]
+    for number, (label, what, table) in enumerate(maps):
         name, who = f"causes_ablation_map_{number}", f"{label}: " if len(runs) > 1 else ""
         figures[name] = draw_maps(table, "logit_change", CHANGE)
-        captions[name] = (
-            f"{who}{said}: the residual stream behind a block, at one token. Mean over {_sizes({label: table})}."
-        )
+        captions[name] = f"{who}{said}: {what}, at one token. Mean over {_sizes({label: table})}."
         alt[name] = f"{who}Change of the true logit for each token that is switched off, a picture per block"
     return Panel(
         key="causes_ablation",
@@ -89,7 +89,7 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null:
             part = table[(table["kind"] == kind) & (table["tokens"] == tokens)].sort_values("block")
             style = styles[f"{kind} {tokens}"]
             ends = {end: part[f"{value}_{end}"].to_numpy() for end in ("low", "high")}
-            told = BRANCHES.get(kind, str(tokens))
+            told = ", ".join(filter(None, (BRANCHES.get(kind), tokens if kind == "resid" or tokens != "all" else "")))
             f.line_per_block(ax, part["block"], part[value], style=style, label=told, **ends)
             if null and null in part:
                 ax.plot(part["block"], part[null], color=style.colour, linewidth=0.8, linestyle=":")
@@ -98,6 +98,23 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null:
         f.label_axes(ax, y=name, title=f.ellipsis(label, 40) if len(tables) > 1 else "")
         f.direct_labels(ax)
     return fig
+
+
+def heads_by_tokens(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Rows of heads, by model; where they were taken apart by groups of tokens, by model and group."""
+    found = {}
+    for label, table in tables.items():
+        heads = table[table["kind"] == "head"]
+        for tokens in dict.fromkeys(heads["tokens"]):
+            found[label if tokens == "all" else f"{label}, {tokens}"] = heads[heads["tokens"] == tokens]
+    return found
+
+
+def each_map(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Rows of single tokens, by what was changed there: the stream, a branch, or one head over all blocks."""
+    found = {WHAT[kind]: table[table["kind"] == kind] for kind in dict.fromkeys(table["kind"]) if kind in WHAT}
+    heads = {int(head) for head in table["head"].dropna()}
+    return found | {f"head {head} of a block": table[table["head"] == head] for head in sorted(heads)}
 
 
 def draw_maps(table: pd.DataFrame, value: str, name: str) -> Figure:
@@ -138,7 +155,7 @@ def _findings(
     label: str, table: pd.DataFrame, together: pd.DataFrame | None, agreement: pd.DataFrame | None, several: bool
 ) -> list[Finding]:
     who, found = f"{label}: " if several else "", []
-    heads = table[table["kind"] == "head"].sort_values("logit_change")
+    heads = table[(table["kind"] == "head") & (table["tokens"] == "all")].sort_values("logit_change")
     for row in heads.to_dict("records")[:1]:
         text = (
             f"{who}the most needed head is head {round(row['head'])} of block {row['block']}: without it the logit of "

@@ -71,12 +71,13 @@ class Component:
 
     def row(self, layout: Layout) -> dict[str, Any]:
         """The columns that tell it from others; NaN is a head or a place in the picture where there is none."""
+        head = float("nan") if self.head is None else self.head
+        found = {"component": self.name, "kind": self.kind, "block": self.block, "head": head}
         if isinstance(self.tokens, str):
-            head = float("nan") if self.head is None else self.head
-            return {"component": self.name, "kind": self.kind, "block": self.block, "head": head, "tokens": self.tokens}
+            return found | {"tokens": self.tokens}
         inside = self.tokens - layout.prefix_tokens
         row, column = divmod(inside, layout.grid[1]) if inside >= 0 else (float("nan"), float("nan"))
-        return {"block": self.block, "token": self.tokens, "row": row, "column": column}
+        return found | {"token": self.tokens, "row": row, "column": column}
 
 
 def exchange(component: Component, new: Tensor | float, where: Tensor | None = None) -> Edit:
@@ -106,20 +107,24 @@ def token_groups(model: Model) -> list[str]:
 
 
 def components_of(
-    model: Model, kinds: Sequence[str], blocks: Sequence[int] | None = None, tokens: Sequence[str | int] = (ALL,)
+    model: Model,
+    kinds: Sequence[str],
+    blocks: Sequence[int] | None = None,
+    tokens: Sequence[str | int] = (ALL,),
+    by_token: Sequence[str] = ("resid",),
 ) -> list[Component]:
-    """All components of these kinds. `tokens` is for the residual stream: other kinds are taken whole."""
+    """All components of these kinds; those in `by_token` at each of `tokens`, the others at all tokens at once."""
     layout, found = model.layout, []
     for block in range(layout.blocks) if blocks is None else blocks:
         for kind in kinds:
-            if kind == "head":
-                found += [Component(kind, block, head) for head in range(layout.heads)]
-            else:
-                found += [Component(kind, block, tokens=t) for t in (tokens if kind == "resid" else (ALL,))]
+            heads = range(layout.heads) if kind == "head" else (None,)
+            places = tokens if kind in by_token else (ALL,)
+            found += [Component(kind, block, head, place) for head in heads for place in places]
     return found
 
 
-def check_kinds(kinds: Sequence[str]) -> list[str]:
+def check_kinds(kinds: str | Sequence[str]) -> list[str]:
+    kinds = [kinds] if isinstance(kinds, str) else kinds
     for kind in kinds:
         if kind not in KINDS:
             raise VitscopeError(f"There is no component {kind!r}.{suggest(kind, KINDS)} Known: {', '.join(KINDS)}.")

@@ -28,6 +28,7 @@ from torch import Tensor
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.bundles import BUNDLES
 from vitscope.analyses.causes.components import (
+    ALL,
     KINDS,
     check_blocks,
     check_kinds,
@@ -69,9 +70,9 @@ class Side:
 class Patching(CausesAnalysis):
     """What restores a decision, and what loses it.
 
-    pairs: kinds such as 'pgd@1/255', 'corrupt:fog@3', 'class', 'mask', 'swap'. kinds, tokens, blocks, at_once: as for
-    causes.ablation. directions: denoising, noising. null: random directions, too. gradient: estimates, too. paths:
-    from head to head, such as '8.1>11.2', or '8.1>11.2:v' through its values alone.
+    pairs: kinds such as 'pgd@1/255', 'corrupt:fog@3', 'class', 'mask', 'swap'. kinds, tokens, by_token, blocks,
+    at_once: as for causes.ablation. directions: denoising, noising. null: random directions, too. gradient: estimates,
+    too. paths: from head to head, such as '8.1>11.2', or '8.1>11.2:v' through its values alone.
     """
 
     optional = ("head", "row", "column", *COLUMNS)
@@ -82,6 +83,7 @@ class Patching(CausesAnalysis):
         pairs: Sequence[str] = (),
         kinds: Sequence[str] = KINDS,
         tokens: str = "groups",
+        by_token: Sequence[str] = ("resid",),
         blocks: Sequence[int] | None = None,
         directions: Sequence[str] = DIRECTIONS,
         paths: Sequence[str] = (),
@@ -90,12 +92,11 @@ class Patching(CausesAnalysis):
         at_once: int = 32,
     ) -> None:
         super().__init__()
-        self.pairs, self.kinds, self.directions, self.paths = (
-            [words] if isinstance(words, str) else list(dict.fromkeys(words))
-            for words in (pairs, kinds, directions, paths)
+        self.pairs, self.directions, self.paths = (
+            [words] if isinstance(words, str) else list(dict.fromkeys(words)) for words in (pairs, directions, paths)
         )
         self.makers: list[Pairs] = [create_pairs(word) for word in self.pairs]
-        check_kinds(self.kinds)
+        self.kinds, self.by_token = check_kinds(kinds), check_kinds(by_token)
         for name, words, known in (("direction", self.directions, DIRECTIONS), ("tokens", [tokens], TOKENS)):
             for word in words or [""]:
                 if word not in known:
@@ -121,7 +122,7 @@ class Patching(CausesAnalysis):
         own = [name for maker in self.makers for name in maker.groups]
         groups = [*dict.fromkeys([*token_groups(model), *own])]
         places: Sequence[str | int] = range(model.layout.tokens) if self.tokens == "each" else groups
-        self.components = components_of(model, self.kinds, self.blocks, places)
+        self.components = components_of(model, self.kinds, self.blocks, places, self.by_token)
         self.ways = [path_named(word, model) for word in self.paths]
         if not self.components and not self.ways:
             raise VitscopeError("Nothing is exchanged: expected some of kinds=head,attn,mlp,resid, or paths.")
@@ -288,7 +289,8 @@ class Patching(CausesAnalysis):
         found = {}
         for pairs in self.pairs:
             mine = [row for row in rows if row["pairs"] == pairs and row["direction"] == "denoising"]
-            for row in sorted((r for r in mine if r["kind"] != "resid"), key=lambda r: -r["share"])[:1]:
+            mine = [row for row in mine if row["kind"] != "resid" and row["tokens"] == ALL]
+            for row in sorted(mine, key=lambda r: -r["share"])[:1]:
                 note = f"of the logit difference comes back with {row['component']} alone, the most of all"
                 found[f"restored {pairs}"] = Headline(100 * float(row["share"]), "%", int(row["n_pairs"]), note)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_maps
+from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_maps, each_map, heads_by_tokens
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -57,18 +57,20 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
             told = SHARES[str(parts["direction"].iloc[0])]
             figures[f"{stem}_branches"] = draw_blocks({told: parts}, "share", told, "null_share")
             captions[f"{stem}_branches"] = f"{key}: the attention or the MLP of one block is exchanged. {n}."
-        heads = part[(part["direction"] == part["direction"].iloc[0]) & (part["kind"] == "head")]
-        if len(heads):
-            told = SHARES[str(heads["direction"].iloc[0])]
-            figures[f"{stem}_heads"] = draw_heads({key: heads}, "share", told)
+        heads = heads_by_tokens({key: part[part["direction"] == part["direction"].iloc[0]]})
+        if heads:
+            told = SHARES[str(part["direction"].iloc[0])]
+            figures[f"{stem}_heads"] = draw_heads(heads, "share", told)
             captions[f"{stem}_heads"] = f"{key}: one head is exchanged. {n}."
-    for number, (key, part) in enumerate(_by_pairs(more[MORE[0]], len(runs) > 1).items()):
+    single = _by_pairs(more[MORE[0]], len(runs) > 1)
+    maps = [(key, what, rows) for key, part in single.items() for what, rows in each_map(part).items()]
+    for number, (key, what, part) in enumerate(maps):
         for direction in dict.fromkeys(part["direction"]):
             name, mine = f"causes_patching_map_{number}_{direction}", part[part["direction"] == direction]
             figures[name] = draw_maps(mine, "share", SHARES[str(direction)])
             captions[name] = (
-                f"{key}: {SHARES[str(direction)]} when the residual stream is exchanged at one token, block by block; "
-                f"mean over {int(mine['n_pairs'].max()):,} pairs."
+                f"{key}: {SHARES[str(direction)]} when {what} is exchanged at one token, block by block; mean over "
+                f"{int(mine['n_pairs'].max()):,} pairs."
             )
     return Panel(
         key="causes_patching",
@@ -110,7 +112,8 @@ def _findings(label: str, table: pd.DataFrame, agreement: pd.DataFrame | None, s
     who, found = f"{label}: " if several else "", []
     for pairs in dict.fromkeys(table["pairs"]):
         mine = table[(table["pairs"] == pairs) & (table["direction"] == "denoising")]
-        for row in mine[mine["kind"].isin(["attn", "mlp"])].sort_values("share").to_dict("records")[-1:]:
+        mine = mine[mine["kind"].isin(["attn", "mlp"]) & (mine["tokens"] == "all")]
+        for row in mine.sort_values("share").to_dict("records")[-1:]:
             what = f"{'the attention' if row['kind'] == 'attn' else 'the MLP'} of block {row['block']}"
             share = f"{short(100 * float(row['share']))} % of the decision{in_brackets(row, 'share', 100)}"
             text = f"{who}after {pairs}, {what} alone brings back {share}."
