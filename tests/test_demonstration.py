@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vitscope
+from first_screen import first_screen
 from vitscope.cli import run
 from vitscope.demonstration import DemoResult, demo
 from vitscope.report import collect_findings
@@ -84,6 +86,14 @@ def test_the_page_is_there_and_tells_of_training_and_of_every_lens(result: DemoR
     for panel in ("training", "accuracy", "attention", "kpca-verdict", "kpca-values", "separation", "attack"):
         assert f'id="{panel}"' in page
     assert (result.trainings[0].figures_dir / "training_fuzziness.gif").exists()
+
+
+def test_the_first_screen_has_a_picture_and_few_words(browser: Any, result: DemoResult) -> None:
+    words, pictures, figures = first_screen(browser, result.report)
+    assert len(words) <= 120
+    assert pictures >= 1
+    assert figures >= 3
+    assert "care." not in words  # what was measured of both models was measured on the same images
 
 
 def test_a_report_is_redrawn_without_torch(walk: Walk) -> None:

@@ -120,6 +120,12 @@ def test_items_classes_and_blocks_are_chosen_and_linked_by_the_address(page, exp
     choose(page, "#class-0", "elephant")
     wait(page, "!document.querySelector('#message').hidden")
     assert "no class “elephant”" in text(page, "#message")
+    then(page, lambda: choose(page, "#item", "999"))
+    assert "There is no item 999" in text(page, "#message")
+    assert page.execute_script("return document.querySelector('#item').value") == "2"  # what is shown stays
+    then(page, lambda: click(page, "#apply"))
+    assert page.execute_script("return document.querySelectorAll('#changes li').length") == 1
+    assert [e for e in errors(page) if "400" not in e] == []  # the browser notes the refusal
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (800, "light"), (1280, "dark")])
@@ -156,6 +162,8 @@ def test_two_models_side_by_side_have_linked_cursors(browser, model, digits):
         wait(browser, "document.body.dataset.started === 'true'")
         browser.get_log("browser")
         move(browser, ".stage", *place(16))  # lower right of 4 x 4
+        named = browser.execute_script("return [...document.querySelectorAll('.view h2')].map(h => h.textContent)")
+        assert named == [model.name, f"{model.name} (2)"]
         told = browser.execute_script("return [...document.querySelectorAll('.where')].map(w => w.textContent)")
         assert told == ["Looking from the patch in row 3, column 3.", "Looking from the patch in row 1, column 1."]
         chosen = "return [0, 1].map(m => document.querySelector(`#class-${m}`).value)"
@@ -196,6 +204,8 @@ def test_a_sentence_is_typed_and_read(browser, shared):
         browser.get(explorer.url)
         wait(browser, "document.body.dataset.started === 'true'")
         browser.get_log("browser")
+        assert "Nothing is shown yet" in browser.find_element("css selector", ".hint").text
+        assert browser.find_element("css selector", ".tools").text == ""  # there is nothing to take along
         sentence = "Once upon a time there was a dog"
         then(browser, lambda: browser.find_element("id", "sentence").send_keys(sentence + "\n"))
         words = browser.execute_script("return [...document.querySelectorAll('.word')].map(w => w.textContent)")

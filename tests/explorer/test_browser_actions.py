@@ -202,7 +202,7 @@ def test_script_save_and_downloads(page, explorer, tmp_path):
     assert {"report.html", "script.py", "tables", "config.yaml"} <= {f.name for f in folder.iterdir()}
     page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
     views = page.execute_script("return document.querySelectorAll('.take').length")
-    assert views == 5  # answers, blocks, heads, readings, contributions
+    assert views == 6  # input, answers, blocks, heads, readings, contributions
     for number in range(views):
         page.execute_script(
             "document.querySelectorAll('.take')[arguments[0]].querySelectorAll('button').forEach(b => b.click())",

@@ -14,6 +14,7 @@ from PIL import Image
 
 import vitscope
 from vitscope.data.transforms import build_transform
+from vitscope.errors import DataError
 from vitscope.explorer import subjects
 from vitscope.explorer.transfer import MOST, MOST_ROWS, unpack
 
@@ -86,6 +87,15 @@ def test_uploads_are_limited_in_bytes_and_pixels(client, monkeypatch):
     monkeypatch.setattr("vitscope.explorer.server.MOST_BYTES", 100)
     answer = client.http.post("/api/upload", content=png())
     assert (answer.status_code, "100 bytes at most" in answer.text) == (400, True)
+
+
+def test_large_pictures_make_room_for_each_other(monkeypatch):
+    monkeypatch.setattr(subjects, "KEPT_PIXELS", 2000)
+    store = subjects.Store()
+    first, second = (store.take_upload(png((40, 30 + i))) for i in range(2))
+    assert store.get(second).image.size == (40, 31)
+    with pytest.raises(DataError, match="not here any more"):
+        store.get(first)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ from PIL import Image
 
 import vitscope
 from vitscope.explorer.opening import notebook_origins
+from vitscope.explorer.script import script
+from vitscope.explorer.session import Session
+from vitscope.explorer.transfer import unpack
 from vitscope.runs import Run
 
 CHANGES = [
@@ -46,7 +49,7 @@ def test_the_script_prints_the_numbers_of_the_page(client, tmp_path, monkeypatch
     """An attacked item under three changes, one of them a patch from another item."""
     done = client.break_it(subject={"item": 6}, attack="pgd", eps=10, steps=2)[-1]["done"]
     asked = {"subject": {"hash": done["hash"]}, "changes": CHANGES, "class": 4}
-    text = client.http.post("/api/script", json=asked).text
+    text = client.http.post("/api/script", json={"views": [asked]}).text
     assert "perturb(model" in text
     assert text.count("def change_") == 3
     same_numbers(run_script(text, tmp_path, monkeypatch, capsys), client.look(**asked))
@@ -57,9 +60,22 @@ def test_the_script_of_a_corrupted_then_attacked_picture(client, tmp_path, monke
     second = client.break_it(subject={"hash": first}, attack="fgsm", eps=6)[-1]["done"]["hash"]
     asked = {"subject": {"hash": second}}
     same_numbers(
-        run_script(client.http.post("/api/script", json=asked).text, tmp_path, monkeypatch, capsys),
+        run_script(client.http.post("/api/script", json={"views": [asked]}).text, tmp_path, monkeypatch, capsys),
         client.look(**asked),
     )
+
+
+def test_the_script_of_two_models_prints_both(model, digits, tmp_path, monkeypatch, capsys):
+    session = Session([model, model], digits)
+    asked = [session.asked({"subject": {"item": 1}, "model": number, "class": 2}) for number in (0, 1)]
+    _, arrays = unpack(session.look(asked[0], lambda: None))
+    (tmp_path / "both.py").write_text(script(session, asked))
+    capsys.readouterr()
+    runpy.run_path(str(tmp_path / "both.py"))
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[7]) == (model.name, f"{model.name} (2)")
+    assert lines[1:7] == lines[8:]
+    assert float(lines[6].rpartition(" ")[2]) == pytest.approx(float(arrays["logit"][-1, 0]), rel=1e-4, abs=1e-5)
 
 
 def test_save_writes_a_run_folder_whose_script_finds_a_dropped_picture(client, explorer, monkeypatch, capsys):
@@ -128,3 +144,4 @@ def test_the_panel_draws_several_saved_views(tmp_path):
         "a: the answer is zero with 90.0 % (60.0 % without the changes).",
         "b: the answer is one with 80.0 % (40.0 % without the changes).",
     ]
+    assert [value.number for value in panel.card.values.values()] == [90, 80]

@@ -10,6 +10,7 @@ import torch
 
 import vitscope
 from vitscope.errors import VitscopeError
+from vitscope.explorer.options import ExploreOptions
 from vitscope.explorer.session import Session
 from vitscope.explorer.transfer import unpack
 
@@ -58,7 +59,7 @@ def test_a_patched_word_and_its_script(session, tmp_path, capsys):
     plain, _ = look(session, subject={"text": SENTENCE})
     assert head["answers"] != plain["answers"]
     path = tmp_path / "taken.py"
-    path.write_text(script(session, session.asked(asked)))
+    path.write_text(script(session, [session.asked(asked)]))
     runpy.run_path(str(path))
     number, p = capsys.readouterr().out.splitlines()[0].removeprefix("class ").split(": ")
     assert int(number) == head["answers"][0][0]
@@ -69,3 +70,8 @@ def test_a_patched_word_and_its_script(session, tmp_path, capsys):
 def test_what_is_no_sentence_is_refused_in_words(session, subject, words):
     with pytest.raises(VitscopeError, match=words):
         look(session, subject=subject)
+
+
+def test_data_beside_a_model_of_texts_is_refused_in_words(session):
+    with pytest.raises(VitscopeError, match="typed on the page: leave the data out"):
+        ExploreOptions(data="pydoc").load(session.models)

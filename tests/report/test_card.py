@@ -29,6 +29,13 @@ def card(**changes: Any) -> Card:
     return Card(**(given | changes))
 
 
+def test_an_interval_below_zero_is_said_with_a_word() -> None:
+    texts = [
+        shown(card(values={"a": Value(2.0, low, 3.0)}), "x", STYLES)["values"][0]["interval"] for low in (1.0, -1.0)
+    ]
+    assert texts == ["1.00–3.00", "−1.00 to 3.00"]
+
+
 @pytest.mark.parametrize(
     ("a", "b", "larger", "expected"),
     [

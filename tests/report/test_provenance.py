@@ -21,6 +21,10 @@ def test_different_images_and_unfinished_runs_are_announced(make_run: Callable[.
     unfinished = make_run("c", finished=False)
     assert notices({"a": a}) == []
     assert "did not see the same images" in notices({"a": a, "b": other})[0]
+    b = make_run("d", config={"data": {"name": "mnist5k", "fingerprint": "other"}})
+    for table in b.tables_dir.glob("*.csv"):  # nothing was measured of both
+        table.rename(table.with_stem(f"other_{table.stem}"))
+    assert notices({"a": a, "d": b}) == []
     assert "run in c is unfinished (run the same command again" in notices({"c": unfinished})[0]
     with Run.create(unfinished.path, unfinished.config, kind="analyze"):
         assert "being written by process" in notices({"c": unfinished})[0]

@@ -83,6 +83,7 @@ def test_texts_are_averaged_and_told_by_perplexity(here, tmp_path):
     panel = sweep_panel({"sweep": run})
     assert panel.findings[0].text.startswith("best is lr=0.01: held-out perplexity ")
     assert "last is lr=0.0001 with" in panel.findings[0].text
+    assert "lowest held-out perplexity of 2 settings: lr=0.01" in panel.card.says
 
 
 def test_a_failed_run_is_told_with_its_log_and_tried_again(tiny, here, monkeypatch):

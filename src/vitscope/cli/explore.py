@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> None:
 
     import_uvicorn()
     models = options.open()
-    explorer = start(models, None if models[0].row.text else options.load(), options)
+    explorer = start(models, options.load(models), options)
     try:
         print(f"Exploring {', '.join(m.name for m in models)}. Ctrl-C ends it.\n{explorer.url}")
         sys.stdout.flush()

@@ -104,8 +104,7 @@ def explore(model: Any = None, data: Any = None, *, options: ExploreOptions | No
     chosen = with_values(options or ExploreOptions(browser=False), given)
     models = [] if model is None else list(model) if _is_several(model) else [model]
     opened = chosen.open(models)
-    loaded = None if opened[0].row.text else chosen.load(data)
-    return start(opened, loaded, chosen)
+    return start(opened, chosen.load(opened, data), chosen)
 
 
 def start(models: Sequence[Any], data: Any, options: ExploreOptions) -> Explorer:

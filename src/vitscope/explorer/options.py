@@ -12,6 +12,8 @@ from vitscope.errors import VitscopeError
 from vitscope.options import check_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vitscope.data import ImageData
     from vitscope.models import Model
 
@@ -55,8 +57,10 @@ class ExploreOptions(ImageOptions, ModelOptions):
         request = self._request()
         return [*request.opened(models, self.seed)] if models else [*request.open()]
 
-    def load(self, data: Any = None) -> ImageData | None:
+    def load(self, models: Sequence[Model], data: Any = None) -> ImageData | None:
         """The data that are meant, or None."""
+        if models[0].row.text and (data is not None or self.data):
+            raise VitscopeError(f"{models[0].name} reads sentences, which are typed on the page: leave the data out.")
         if isinstance(data, str | Path):
-            return replace(self, data=str(data)).load()
+            return replace(self, data=str(data)).load(models)
         return self._request().load(data) if data is not None or self.data else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from vitscope.report.card import Card, Value
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import stacked, tables_of
 
@@ -37,6 +38,23 @@ def explored_panel(runs: Mapping[str, Run]) -> Panel | None:
         tables={"explored": stacked(answers), **({"explored_blocks": stacked(blocks)} if blocks else {})},
         protocol="script.py beside this page makes the same view again.",
         findings=[_finding(label, table, len(answers) > 1) for label, table in answers.items()],
+        order=5,
+        card=_card(answers, blocks),
+    )
+
+
+def _card(answers: Mapping[str, pd.DataFrame], blocks: Mapping[str, pd.DataFrame]) -> Card:
+    """How sure it is of its answer, and block by block of the class that was chosen."""
+    top: dict[str, Any] = {label: table.sort_values("after").iloc[-1] for label, table in answers.items()}
+    names = list(dict.fromkeys(str(row["class_name"]) for row in top.values()))
+    return Card(
+        question="What does it answer?",
+        values={label: Value(100 * row["after"]) for label, row in top.items()},
+        says=f"sure of {' or '.join(names)}",
+        name="how sure it is of its answer",
+        larger=None,
+        lines={label: table["p_after"].tolist() for label, table in blocks.items()},
+        across="blocks",
         order=5,
     )
 

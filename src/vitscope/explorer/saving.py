@@ -39,7 +39,7 @@ def save(session: Session, asked: Asked, out: str | None = None) -> Path:
     # the same input without changes; of an attacked picture the clean one is an item of its own
     _, before = session.passed(Plain(asked.model, asked.subject, None, ()), lambda: None)
     head, arrays = view(model, seen, subject, asked.chosen)
-    code = script(session, asked)
+    code = script(session, [asked])
     folder = _free_folder(Path(out or "runs/explore"), model.name)
     config = {
         "label": model.name,

@@ -10,15 +10,15 @@ from vitscope.explorer.changes import Change, in_python
 from vitscope.explorer.subjects import Origin, Step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vitscope.explorer.session import Asked, Session
     from vitscope.models import Model
 
 
-def script(session: Session, asked: Asked) -> str:
-    """Python that opens the same model, makes the same input, and prints the same answer."""
-    model = session.models[asked.model]
-    subject = session.subject(asked.model, asked.subject)
-    origins = _origins(session, asked)
+def script(session: Session, views: Sequence[Asked]) -> str:
+    """Python that opens the same models, makes the same input, and prints the same answers. views: one per model."""
+    origins = [origin for asked in views for origin in _origins(session, asked)]
     steps = [step for origin in origins for step in origin.steps]
     uses = {
         "from vitscope.data.images import read_image": any(o.dropped for o in origins),
@@ -29,13 +29,22 @@ def script(session: Session, asked: Asked) -> str:
     head = [
         '"""What `vitscope explore` showed, as a script."""',
         "",
-        *(["import contextlib", ""] if asked.changes else []),
+        *(["import contextlib", ""] if any(asked.changes for asked in views) else []),
     ]
     head += ["import torch", "", "import vitscope", *(line for line, used in uses.items() if used), ""]
-    body = [open_line(model), *_recipe(model)]
     if any(origin.item is not None for origin in origins):
-        body += [data_line(session)]
-    body += ["", *_input(session, asked.model, subject.origin, "x")]
+        head += [data_line(session)]
+    for asked in views:
+        several = ["", f"print({session.names[asked.model]!r})"] if len(views) > 1 else []
+        head += [*several, *_view(session, asked)]
+    return "\n".join(head) + "\n"
+
+
+def _view(session: Session, asked: Asked) -> list[str]:
+    """The lines of one model."""
+    model = session.models[asked.model]
+    body = [open_line(model), *_recipe(model), ""]
+    body += _input(session, asked.model, session.subject(asked.model, asked.subject).origin, "x")
     edits = []
     for number, change in enumerate(asked.changes):
         if change.subject is not None:
@@ -43,8 +52,7 @@ def script(session: Session, asked: Asked) -> str:
         body += ["", "", *in_python(change, number, model)]
         edits.append(f'("{change.point}", change_{number})')
     body += ["", *([""] if edits else []), *_run(edits)]
-    body += ["", *_print(session, model, asked.chosen)]
-    return "\n".join([*head, *body]) + "\n"
+    return [*body, "", *_print(session, model, asked.chosen)]
 
 
 def _origins(session: Session, asked: Asked) -> list[Origin]:

@@ -178,7 +178,10 @@ class Server:
         from vitscope.explorer.script import script
 
         given = await _json(request)
-        ticket = self.queue.submit(lambda ticket: script(self.session, self.session.asked(given)))
+        views = given.get("views")
+        if not isinstance(views, list) or not 0 < len(views) <= len(self.session.models):
+            raise VitscopeError("`views` is a list: what is to be looked at, once per model.")
+        ticket = self.queue.submit(lambda ticket: script(self.session, [self.session.asked(view) for view in views]))
         return PlainTextResponse(await _unless_left(request, ticket))
 
     async def save(self, request: Request) -> Response:

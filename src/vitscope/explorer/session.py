@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vitscope.analyses.engine import unique_label
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 from vitscope.explorer import looking
 from vitscope.explorer.changes import Change, edits_of, in_words, parse_changes
@@ -61,6 +62,9 @@ class Session:
         self.models, self.store = list(models), Store()
         self.text = bool(models[0].row.text)
         self.notes: list[str] = []
+        self.names: list[str] = []  # told apart where two models share one
+        for model in models:
+            self.names.append(unique_label(model.name, self.names))
         self._data: list[Any] = [self._matched(model, data) for model in models]
         self._passes: OrderedDict[str, tuple[Subject, looking.Pass]] = OrderedDict()
         self._sources: OrderedDict[str, Tensor] = OrderedDict()  # of patches

@@ -9,6 +9,9 @@ from vitscope.explorer.subjects import MOST_BYTES, MOST_PIXELS
 from vitscope.robustness.corruptions.names import FAMILIES, SEVERITIES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vitscope.architectures.layout import Layout
     from vitscope.explorer.session import Session
     from vitscope.models import Model
 
@@ -20,7 +23,10 @@ def start_facts(session: Session) -> dict[str, Any]:
 
     data = session.data
     return {
-        "models": [model_facts(model) | {"classes": session.classes(i)} for i, model in enumerate(session.models)],
+        "models": [
+            model_facts(model) | {"name": name, "classes": session.classes(i)}
+            for i, (name, model) in enumerate(zip(session.names, session.models))
+        ],
         "text": session.text,
         "data": None if data is None or session.text else {"name": data.name, "split": data.split, "items": len(data)},
         "attacks": list(ATTACKS),
@@ -42,8 +48,7 @@ def model_facts(model: Model) -> dict[str, Any]:
         [] if model.row.text else [k for k, s in layout.spans.items() if k != "image" for _ in range(s.start, s.stop)]
     )
     return {
-        "name": model.name,
-        "about": str(layout),
+        "about": str(layout) if model.row.text else picture_model_in_words(layout, prefix),
         "blocks": layout.blocks,
         "heads": layout.heads,
         "prefix": prefix,
@@ -51,6 +56,14 @@ def model_facts(model: Model) -> dict[str, Any]:
         "num_classes": model.num_classes,
         "causal": bool(getattr(layout, "causal", False)),
     }
+
+
+def picture_model_in_words(layout: Layout, prefix: Sequence[str]) -> str:
+    """'12 blocks of 3 heads, width 192; 14 x 14 patches and a class token'"""
+    counts = [(kind, prefix.count(kind)) for kind in dict.fromkeys(prefix)]
+    others = [f"a {kind} token" if n == 1 else f"{n} {kind} tokens" for kind, n in counts]
+    tokens = " and ".join([f"{layout.grid[0]} x {layout.grid[1]} patches", *others])
+    return f"{layout.blocks} blocks of {layout.heads} heads, width {layout.width}; {tokens}"
 
 
 def item_facts(session: Session, first: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 20_000_000  # of an uploaded file
 MOST_PIXELS = 40_000_000  # of the picture in it: a few kilobytes can unpack to gigabytes
 MOST_CHARACTERS = 20_000  # of a sentence
-KEPT = 64  # pictures by hash; the oldest are forgotten
+KEPT, KEPT_PIXELS = 64, 100_000_000  # pictures by hash, and pixels in all of them; the oldest are forgotten
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,12 @@ class Kept:
     image: Image.Image | None = None
     pixels: Tensor | None = None  # (C, H, W) in [0, 1], float32
 
+    @property
+    def size(self) -> int:
+        """In pixels."""
+        width, height = self.image.size if self.image is not None else self.pixels.shape[-2:]  # type: ignore[union-attr]
+        return int(width * height)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -81,7 +87,7 @@ class Subject:
 
 
 class Store:
-    """Pictures by hash, the last `KEPT` of them."""
+    """Pictures by hash, the last `KEPT` of them, or fewer if they are large."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
@@ -91,7 +97,9 @@ class Store:
         with self._lock:
             self._kept[name] = kept
             self._kept.move_to_end(name)
-            while len(self._kept) > KEPT:
+            while len(self._kept) > KEPT or (
+                len(self._kept) > 1 and sum(k.size for k in self._kept.values()) > KEPT_PIXELS
+            ):
                 self._kept.popitem(last=False)
         return name
 

@@ -31,6 +31,12 @@ class Value:
     high: float = math.nan
     unit: str = "%"
 
+    @classmethod
+    def of(cls, row: Any, column: str, scale: float = 1.0, unit: str = "%") -> Value:
+        """Of a table's row with the columns `column`, `column`_low and `column`_high."""
+        number, low, high = (scale * float(row[f"{column}{end}"]) for end in ("", "_low", "_high"))
+        return cls(number, low, high, unit)
+
     @property
     def has_interval(self) -> bool:
         return math.isfinite(self.low) and math.isfinite(self.high)
@@ -120,8 +126,8 @@ def _number(value: Value) -> Markup:
 
 
 def _interval(value: Value) -> str:
-    """'93.8–96.4'"""
-    return f"{short(value.low)}–{short(value.high)}" if value.has_interval else ""
+    """'93.8–96.4', '−3 to −1'"""
+    return f"{short(value.low)}{' to ' if value.low < 0 else '–'}{short(value.high)}" if value.has_interval else ""
 
 
 def _lines(card: Card, styles: Mapping[str, LineStyle]) -> Markup:

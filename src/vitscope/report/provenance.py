@@ -75,10 +75,13 @@ def notices(runs: Mapping[str, Run]) -> list[str]:
                     f"{label}: the run in {part.path.name} is unfinished ({state}). "
                     "This page shows what is there; numbers may change and panels may be missing."
                 )
-    prints = {label: fingerprint_of(run) for label, run in runs.items()}
-    if len({p for p in prints.values() if p}) > 1:
-        items = words_of(runs).items
-        found.append(f"The models did not see the same {items}: compare with care.")
+    seen: dict[str, dict[str, set[str]]] = {}  # by table: only what was measured of several models is compared
+    for label, run in runs.items():
+        for part in parts_of(run):
+            for table in part.tables_dir.glob("*.csv") if (mark := fingerprint_of(part)) else ():
+                seen.setdefault(table.stem, {}).setdefault(label, set()).add(mark)
+    if not all(set.intersection(*models.values()) for models in seen.values()):
+        found.append(f"The models did not see the same {words_of(runs).items}: compare with care.")
     return found
 
 

@@ -96,10 +96,10 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     return Card(
         question="How easily does it break?",
         values={label: Value(row[c := column[label]], row[f"{c}_low"], row[f"{c}_high"]) for label, row in at.items()},
-        says=f"still right when pixels change by {budget} ({name})",
+        says=f"still right when the attack {name} moves pixels by {budget}",
         name=f"right under {name} of {budget}",
         lines={label: [t["clean"].iloc[0], *t[column[label]]] for label, t in chosen.items()},
-        across="budgets, from none on",
+        across="budget, from none on",
         order=30,
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
 
@@ -69,6 +70,27 @@ def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
         tables=tables if profile is None else {**tables, "sweep_profile": profile},
         protocol=f"after the last epoch, {len(table)} runs with seeds {table['seed'].min()} to {table['seed'].max()}",
         findings=[*_failures(table), *_findings(summary)],
+        order=5,
+        card=_card(next(label for label in runs if runs[label] is run), summary),
+    )
+
+
+def _card(label: str, summary: pd.DataFrame) -> Card | None:
+    """The best setting, over its seeds."""
+    rows = _ranked(summary)
+    if not rows:
+        return None
+    best, texts = rows[-1], rows[-1]["metric"] == "test_perplexity"
+    scale = 1 if texts else 100
+    number, low, high = (scale * float(best[end]) for end in ("mean", "low", "high"))
+    told = "is the lowest held-out perplexity" if texts else "of held-out images right, the most"
+    apart = len(rows) < 2 or max(best["low"], rows[-2]["low"]) > min(best["high"], rows[-2]["high"])
+    return Card(
+        question="Which setting is best?",
+        values={label: Value(number, low, high, "" if texts else "%")},
+        says=f"{told} of {len(rows)} settings: {best['setting']}" + ("" if apart else "; intervals overlap"),
+        name="the best setting",
+        larger=not texts,
         order=5,
     )
 
@@ -147,12 +169,11 @@ def _failures(table: pd.DataFrame) -> list[Finding]:
 
 def _findings(summary: pd.DataFrame) -> list[Finding]:
     """The best and the worst setting, with their intervals: of perplexity where there is one, else of accuracy."""
-    texts = bool((summary["metric"] == "test_perplexity").any())
-    rows = summary[summary["metric"] == ("test_perplexity" if texts else "test_accuracy")].to_dict("records")
+    rows = _ranked(summary)
     if not rows:
         return []
-    rows.sort(key=lambda row: row["mean"], reverse=texts)
     worst, best = rows[0], rows[-1]
+    texts = best["metric"] == "test_perplexity"
     values = [short(row["mean"]) if texts else percent(row["mean"]) for row in (worst, best)]
     told = f"held-out perplexity {values[1]}" if texts else f"{values[1]} of held-out images right"
     text = f"{best['setting']}: {told}{_interval(best, 1, '') if texts else _interval(best, 100, ' %')}"
@@ -162,6 +183,13 @@ def _findings(summary: pd.DataFrame) -> list[Finding]:
         overlap = f" ({'no overlap' if apart else 'the intervals overlap'})" if known else ""
         text = f"best is {text}; last is {worst['setting']} with {values[0]}{overlap}"
     return [Finding(text + ".", 0.9)]
+
+
+def _ranked(summary: pd.DataFrame) -> list[dict[str, Any]]:
+    """Settings from the worst to the best."""
+    texts = bool((summary["metric"] == "test_perplexity").any())
+    rows = summary[summary["metric"] == ("test_perplexity" if texts else "test_accuracy")]
+    return [*rows.sort_values("mean", ascending=not texts, kind="stable").to_dict("records")]  # type: ignore[list-item]
 
 
 def _interval(row: dict, scale: float, unit: str) -> str:

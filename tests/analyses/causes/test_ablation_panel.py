@@ -47,6 +47,17 @@ def test_a_run_of_single_tokens_alone_has_a_panel_with_a_map(monkeypatch):
     assert panel.protocol.startswith("causes_ablation_tokens: set to zero")
 
 
+def test_the_card_names_the_part_that_is_missed_most():
+    rows = [{"kind": "head", "block": b, "logit_change": c, "logit_change_low": c - 1, "logit_change_high": c + 1}
+            for b, c in ((0, -0.5), (1, -3.0), (1, 0.5))]  # fmt: skip
+    card = panels._card({"tiny": pd.DataFrame(rows)})
+    value = card.values["tiny"]
+    assert (value.number, value.low, value.high) == (-3, -4, -2)
+    assert card.says.endswith("without the head missed most, in block 1")
+    assert card.lines == {"tiny": [-0.5, -3.0]}
+    assert panels._card({}) is None
+
+
 def test_agreement_is_told_with_its_interval(monkeypatch):
     heads = [("head.0.1", 0, 1, -2.0), ("head.1.0", 1, 0, -1.0)]
     table = pd.DataFrame(

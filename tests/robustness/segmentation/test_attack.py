@@ -37,6 +37,7 @@ def test_attacks_on_the_pixel_loss_lower_mean_iou(tmp_path: Path):
     panel = attack_panel({run.label: run})
     assert panel is not None
     assert "leaves a mean IoU" in panel.findings[0].text
+    assert panel.card.values[run.label].has_interval
     again = AttackOptions.from_config(run.config)
     assert set(again.attacks) == {"noise", "fgsm", "pgd"}
     np.testing.assert_allclose(run.table("segmentation_classes")["iou"].mean(), clean)

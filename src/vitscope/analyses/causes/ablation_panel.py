@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitscope.report import figures as f
+from vitscope.report.card import Card, Value
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -76,6 +77,28 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
             for x in _findings(label, table, together.get(label), agreement.get(label), len(runs) > 1)
         ],
         order=41,
+        card=_card(tables),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """The part that is missed most: a head where heads were switched off, else an attention or an MLP."""
+    kinds = set.intersection(*(set(t["kind"]) for t in tables.values())) if tables else set()
+    if not (asked := [kind for kind in ("head", "attn", "mlp", "resid") if kind in kinds]):
+        return None
+    parts = {label: t[t["kind"] == asked[0]] for label, t in tables.items()}
+    worst: dict[str, Any] = {label: t.sort_values("logit_change").iloc[0] for label, t in parts.items()}
+    part = {"head": "head", "attn": "attention", "mlp": "MLP", "resid": "token group"}[asked[0]]
+    where = {f"block {row['block']}" for row in worst.values()}
+    return Card(
+        question="Which part is needed most?",
+        values={label: Value.of(row, "logit_change", unit="") for label, row in worst.items()},
+        says=f"on the true class's logit (its score) without the {part} missed most, in {' or '.join(sorted(where))}",
+        name=f"logit without the {part} missed most",
+        larger=None,
+        lines={label: t.groupby("block")["logit_change"].min().tolist() for label, t in parts.items()},
+        across="blocks",
+        order=26,
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_maps, each_map, heads_by_tokens
+from vitscope.report.card import Card, Value
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -86,6 +87,31 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
             x for label, t in tables.items() for x in _findings(label, t, more[MORE[2]].get(label), len(runs) > 1)
         ],
         order=42,
+        card=_card(tables),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """Of the first kind of pairs that all models have: the attention or MLP that brings most back by itself."""
+    common = set.intersection(*(set(t["pairs"]) for t in tables.values())) if tables else set()
+    pairs = next((p for t in tables.values() for p in t["pairs"] if p in common), None)
+    parts = {
+        label: t[(t["pairs"] == pairs) & (t["direction"] == "denoising") & t["kind"].isin(["attn", "mlp"])]
+        for label, t in tables.items()
+    }
+    if not parts or any(t.empty for t in parts.values()):
+        return None
+    best: dict[str, Any] = {label: t.sort_values("share").iloc[-1] for label, t in parts.items()}
+    where = {f"the {'MLP' if r['kind'] == 'mlp' else 'attention'} of block {r['block']}" for r in best.values()}
+    return Card(
+        question="What brings the answer back?",
+        values={label: Value.of(row, "share", 100) for label, row in best.items()},
+        says=f"of what {pairs} took comes back with the clean output of {' or '.join(sorted(where))}",
+        name="what the best part brings back",
+        larger=None,
+        lines={label: t.groupby("block")["share"].max().tolist() for label, t in parts.items()},
+        across="blocks",
+        order=27,
     )
 
 

@@ -67,7 +67,7 @@ def _card(found: Mapping[str, Sequence[Verdict]]) -> Card:
         values={
             label: Value(sum(v.verdict == HOLDS for v in each), unit=f"of {len(each)}") for label, each in found.items()
         },
-        says=f"published claim{'' if counts == {1} else 's'} that heads project on their keys' main axes hold",
+        says=f"published claim{'' if counts == {1} else 's'} hold: heads do kernel PCA (project on keys' main axes)",
         name="claims of kernel PCA that hold",
         larger=None,
         order=60,

@@ -2,7 +2,7 @@
 import { make, short, svg } from "./draw.js";
 
 const HEIGHT = 210;
-const EDGE = { left: 40, right: 110, top: 14, bottom: 30 };
+const EDGE = { left: 40, top: 14, bottom: 30 };
 export const COLOURS = ["blue", "vermillion", "green", "orange", "purple"];
 
 const spread = (places, least) => {
@@ -26,23 +26,26 @@ const ticks = (low, high) => {
 // their size on a phone.
 export const lineChart = ({ lines, labels, at, title, unit, room }) => {
   const WIDTH = Math.max(280, Math.min(640, room || 560));
+  const right = WIDTH > 400 ? 134 : 102; // names of the lines
+  const most = Math.floor((right - 8) / 7.8); // letters
   const all = lines.flatMap((line) => [...line.values]).filter(Number.isFinite);
   let [low, high] = [Math.min(...all), Math.max(...all)];
   if (!(high > low)) [low, high] = [low - 1, high + 1];
   const pad = 0.06 * (high - low);
   [low, high] = [low - pad, high + pad];
-  const x = (i) => EDGE.left + (i * (WIDTH - EDGE.left - EDGE.right)) / Math.max(1, labels.length - 1);
+  const x = (i) => EDGE.left + (i * (WIDTH - EDGE.left - right)) / Math.max(1, labels.length - 1);
   const y = (v) => HEIGHT - EDGE.bottom - ((v - low) * (HEIGHT - EDGE.top - EDGE.bottom)) / (high - low);
   const chart = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": title });
   for (const t of ticks(low, high)) {
     chart.append(
-      svg("line", { x1: EDGE.left, x2: WIDTH - EDGE.right, y1: y(t), y2: y(t), class: t === 0 ? "zero" : "rule" }),
+      svg("line", { x1: EDGE.left, x2: WIDTH - right, y1: y(t), y2: y(t), class: t === 0 ? "zero" : "rule" }),
       svg("text", { x: EDGE.left - 6, y: y(t) + 4, class: "tick", "text-anchor": "end" }, short(t)),
     );
   }
   const every = Math.ceil(labels.length / (WIDTH > 400 ? 13 : 7));
   labels.forEach((label, i) => {
-    if (i % every === 0 || i === labels.length - 1) chart.append(svg("text", { x: x(i), y: HEIGHT - 12, class: "tick", "text-anchor": "middle" }, label));
+    const rest = labels.length - 1 - i;
+    if (!rest || (i % every === 0 && rest > every / 2)) chart.append(svg("text", { x: x(i), y: HEIGHT - 12, class: "tick", "text-anchor": "middle" }, label));
   });
   if (at !== undefined) chart.append(svg("line", { x1: x(at), x2: x(at), y1: EDGE.top, y2: HEIGHT - EDGE.bottom, class: "at" }));
   chart.append(svg("text", { x: 2, y: 10, class: "tick" }, unit));
@@ -50,8 +53,8 @@ export const lineChart = ({ lines, labels, at, title, unit, room }) => {
   lines.forEach((line, i) => {
     const points = [...line.values].map((v, k) => `${x(k).toFixed(1)},${y(v).toFixed(1)}`).join(" ");
     chart.append(svg("polyline", { points, class: `curve ${line.colour}` }));
-    const name = line.name.length > 15 ? `${line.name.slice(0, 14)}…` : line.name;
-    chart.append(svg("text", { x: WIDTH - EDGE.right + 8, y: ends[i] + 4, class: `name ${line.colour}` }, name, svg("title", {}, line.name)));
+    const name = line.name.length > most ? `${line.name.slice(0, most - 1)}…` : line.name;
+    chart.append(svg("text", { x: WIDTH - right + 8, y: ends[i] + 4, class: `name ${line.colour}` }, name, svg("title", {}, line.name)));
   });
   chart.lines = lines;
   return chart;

@@ -12,13 +12,14 @@ export class Chooser {
 
   buildText() {
     document.querySelector("#choose-title").textContent = "Type a sentence";
-    this.text = make("textarea", { rows: 2, id: "sentence", maxLength: 20000, "aria-label": "sentence" });
+    this.text = make("textarea", { rows: 2, id: "sentence", placeholder: "Once upon a time", maxLength: 20000, "aria-label": "sentence" });
     const go = make("button", { type: "button", id: "go" }, "Look");
     go.addEventListener("click", () => this.app.setSubject({ text: this.text.value }));
     this.text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); go.click(); }
     });
-    this.box.append(make("div", { className: "sentence" }, this.text, go));
+    this.box.append(make("div", { className: "sentence" }, this.text, go),
+      make("p", { className: "why hint" }, "Nothing is shown yet. Type a sentence and press Enter: the page then shows what every block makes of each of its words."));
   }
 
   buildPictures() {
@@ -37,7 +38,7 @@ export class Chooser {
       this.box.append(make("div", { className: "row" }, turn("‹", "earlier items", -1), make("label", { htmlFor: "item" }, "item ", this.number), turn("›", "later items", 1),
         make("span", { className: "why" }, `of ${this.start.data.items.toLocaleString("en")} in ${this.start.data.name}, ${this.start.data.split}`)), this.thumbs);
     }
-    this.box.append(this.file, own);
+    this.box.append(this.file, own, make("p", { className: "why hint" }, "Nothing is shown yet. Choose a picture: the page then shows what every block makes of it."));
     addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
     addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
     addEventListener("drop", (event) => {
@@ -54,7 +55,7 @@ export class Chooser {
   async take(file) {
     await this.app.doing(async () => {
       if (file.size > this.start.most_bytes) throw new Error(`This file has ${file.size.toLocaleString("en")} bytes; ${this.start.most_bytes.toLocaleString("en")} are taken at most.`);
-      const { hash } = await upload(file);
+      const { hash } = await upload(file).catch((error) => { throw new Error(error.message.replace(/^The file\b/, file.name || "The picture")); });
       this.app.pictures.push({ hash, name: file.name || "pasted picture" });
       await this.app.setSubject({ hash });
     });

@@ -70,15 +70,23 @@ class App {
   // --- what is looked at --------------------------------------------------------------------------------------------
 
   setSubject(subject) {
+    const old = { ...this.state };
     Object.assign(this.state, { subject, clean: subject });
     if (subject.text) this.state.token = Infinity; // the last one, which says what comes next
     this.state.chosen = this.state.chosen.map(() => null);
-    return this.look();
+    return this.look(() => this.goBack(old));
   }
 
   setBroken(subject) {
+    const old = { ...this.state };
     this.state.subject = subject;
-    return this.look();
+    return this.look(() => this.goBack(old));
+  }
+
+  // What cannot be looked at is not kept: the page goes on with what it shows.
+  goBack({ subject, clean, token, chosen }) {
+    Object.assign(this.state, { subject, clean, token, chosen });
+    this.chooser.mark(clean);
   }
 
   setChanges(model, changes) {
@@ -92,8 +100,7 @@ class App {
   }
 
   async look(undo) {
-    document.body.classList.toggle("empty", !this.state.subject);
-    if (!this.state.subject) { this.chooser.mark(null); return; }
+    if (!this.state.subject) { this.say(""); return; }
     if (this.asking) this.asking.abort();
     const asking = new AbortController();
     this.asking = asking;
@@ -109,6 +116,7 @@ class App {
         return [now, before];
       }));
       failed = false;
+      document.body.classList.remove("empty");
       this.state.token = Math.min(this.state.token, found[this.state.view][0].tokens - 1);
       found.forEach(([now, before], m) => this.views[m].show(now, before));
       this.change.show(this.views);
@@ -254,13 +262,12 @@ class App {
   // --- take it with you -----------------------------------------------------------------------------------------------
 
   whole() {
-    const m = this.state.view;
-    return this.asked(m, this.state.subject, this.state.changes[m], this.views[m].now ? this.views[m].now.t.chosen : null);
+    return this.views.map(({ number: m, now }) => this.asked(m, this.state.subject, this.state.changes[m], now.t.chosen));
   }
 
   copy() {
     return this.doing(async () => {
-      const text = await postText("api/script", this.whole());
+      const text = await postText("api/script", { views: this.whole() });
       const code = document.querySelector("#code");
       code.querySelector("pre").textContent = text;
       code.showModal();
@@ -269,18 +276,22 @@ class App {
   }
 
   async toClipboard(text) {
+    const code = document.querySelector("#code");
+    let done = true;
     try {
       await navigator.clipboard.writeText(text);
-      this.say("The script is on the clipboard.");
-    } catch {
-      this.say("The browser does not give the clipboard: select the script and copy it.");
+    } catch { // as in a notebook's frame
+      getSelection().selectAllChildren(code.querySelector("pre"));
+      done = document.execCommand("copy");
     }
+    code.querySelector("[role=status]").textContent = done ? "It is on the clipboard." : "The browser does not give the clipboard: select the script and copy it.";
   }
 
   save() {
     return this.doing(async () => {
-      const { folder } = await postJson("api/save", this.whole());
-      this.say(`Saved to ${folder}: tables, script.py and report.html.`);
+      const folders = [];
+      for (const asked of this.whole()) folders.push((await postJson("api/save", asked)).folder);
+      this.say(`Saved to ${folders.join(" and ")}: tables, script.py and report.html.`);
     });
   }
 }
@@ -289,7 +300,7 @@ try {
   const start = await getJson("api/start");
   setColours(start.colours);
   const app = new App(start);
-  await app.look();
+  await app.look(() => Object.assign(app.state, { subject: null, clean: null }));
   if (!start.text && start.data) await app.chooser.list(app.state.clean && app.state.clean.item !== undefined ? app.state.clean.item - (app.state.clean.item % start.per_page) : 0);
   document.body.dataset.started = "true";
 } catch (error) {

@@ -49,12 +49,21 @@ export const toSvg = (element) => {
     }
     if (node.nodeType !== Node.ELEMENT_NODE || !visible(node) || node.matches(".take, datalist, select, input")) return;
     const style = getComputedStyle(node);
+    if (node.matches(".cursor, .region .chosen")) {
+      const box = at(node.getBoundingClientRect());
+      picture.append(...[["#000", 4], ["#fff", 2]].map(([stroke, wide]) => svg("rect", { ...box, fill: "none", stroke, "stroke-width": wide })));
+      return;
+    }
     if (node.matches("svg")) { picture.append(inlined(node, at(node.getBoundingClientRect()))); return; }
     if (node.matches("canvas")) {
       picture.append(svg("image", { ...at(node.getBoundingClientRect()), href: node.toDataURL(), preserveAspectRatio: "none", opacity: style.opacity, "image-rendering": "pixelated" }));
       return;
     }
     if (style.backgroundColor !== "rgba(0, 0, 0, 0)" && node !== element) picture.append(svg("rect", { ...at(node.getBoundingClientRect()), fill: style.backgroundColor, rx: Number.parseFloat(style.borderRadius) || 0 }));
+    if (node.matches(".word")) {
+      const { left, bottom, width } = node.getBoundingClientRect();
+      picture.append(svg("rect", { ...at({ left, top: bottom - 5, width, height: 5 }), fill: style.getPropertyValue("--mark") }));
+    }
     node.childNodes.forEach(walk);
   };
   element.childNodes.forEach(walk);

@@ -43,17 +43,23 @@ export class View {
       read: (kind, block, canvas, event) => this.readValue(kind, block, this.tokenUnder(event, canvas)) });
     this.inspector = new Inspector(this);
     this.notes = make("div", {});
+    this.input = make("section", { className: "input" }, make("h2", {}, facts.name), make("p", { className: "why" }, facts.about), this.stage, this.where, this.here);
+    exportable(this.input, `${facts.name}-input`);
     this.element = make("article", { className: "view", data: { model: number } },
-      make("div", { className: "left" },
-        make("h2", {}, facts.name), make("p", { className: "why" }, facts.about),
-        this.stage, this.where, this.here, this.chips,
+      make("div", { className: "left" }, this.input, this.chips,
         make("p", { className: "pick" }, make("label", { for: `over-${number}` }, facts.grid ? "On the picture" : "On the text"), this.onPicture, this.stageLegend),
         make("p", { className: "pick" }, make("label", { for: `class-${number}` }, facts.grid ? "Chosen class" : "Chosen word"), this.classBox,
           make("datalist", { id: `classes-${number}` }, ...facts.classes.slice(0, 2000).map((c) => make("option", { value: c })))),
         this.answers, this.notes),
       make("div", { className: "right" }, this.glance, ...this.inspector.sections));
     this.listen();
+    const left = this.element.querySelector(".left");
+    new ResizeObserver(() => this.stick(left)).observe(left);
+    addEventListener("resize", () => this.stick(left));
   }
+
+  // The left column stays in sight while the right one is scrolled; if it is taller than the window, its end does.
+  stick(left) { left.style.top = `${Math.min(12, innerHeight - left.offsetHeight - 12)}px`; }
 
   listen() {
     this.stage.addEventListener("pointermove", (event) => this.app.point(this, this.tokenAt(event)));
@@ -151,12 +157,12 @@ export class View {
         const changed = new_.number !== old.number;
         const moved = Math.abs(new_.of(now.t.chosen) - old.of(now.t.chosen)) >= 0.01;
         const name = now.name(new_.number);
-        const label = make("span", { className: "reading", title: `${name}, ${percent(new_.of(new_.number))}` }, name, make("small", {}, percent(new_.of(new_.number), 0)));
+        const label = make("span", { className: "reading", title: `${name}, ${percent(new_.of(new_.number))}` }, make("span", { className: "name" }, name), make("small", {}, percent(new_.of(new_.number), 0)));
         const found = blockCell("answer", "Answer", block, label);
         found.classList.add(...[changed && "changed", moved && "moved"].filter(Boolean));
         return found;
       });
-      const marks = make("span", { className: "legend marks" }, make("i", { className: "changed" }), "another answer than before", make("i", { className: "moved" }), "same answer, its probability moved");
+      const marks = make("span", { className: "legend marks" }, ...[["changed", "another answer than before"], ["moved", "same answer, its probability moved"]].map(([kind, words]) => make("span", {}, make("i", { className: kind }), words)));
       parts.push(this.maps.rowOf({ kind: "answer", title: "Answer so far", why: `What the ${now.t.words.length ? "last token" : "model"} would say if this block were the last.`, cells: readings, beside: this.compare ? marks : null }));
     }
     const [rows, columns] = now.grid;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -60,6 +61,25 @@ def shift_panel(runs: Mapping[str, Run]) -> Panel | None:
             *(f for label, table in noticed.items() for f in _noticed(label, table, len(runs) > 1)),
         ],
         order=25,
+        card=_card(rows),
+    )
+
+
+def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """The first set that all models were asked about."""
+    readings = [[name_of(row) for row in table.to_dict("records")] for table in tables.values()]
+    common = [name for name in (readings[-1] if readings else []) if all(name in names for names in readings)]
+    if not common:
+        return None
+    values = {}
+    for (label, table), names in zip(tables.items(), readings):
+        values[label] = Value.of(table.iloc[names.index(common[-1])], "top1")
+    return Card(
+        question="Does it stand other pictures?",
+        values=values,
+        says=f"right on {common[-1]}",
+        name=f"right on {common[-1]}",
+        order=33,
     )
 
 

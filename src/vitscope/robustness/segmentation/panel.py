@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitscope.report import figures as f
+from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
@@ -100,6 +101,33 @@ def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(runs, ATTACKED, str(next(iter(tables.values()))["protocol"].iloc[0])),
         findings=[_attacked(label, table, len(runs) > 1) for label, table in tables.items()],
         order=40,
+        card=_attack_card(tables),
+    )
+
+
+def _attack_card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+    """What the strongest attack that all were given leaves, at the smallest budget that all have."""
+    common = set.intersection(*({*zip(t["attack"], t["epsilon"], t["eps"])} for t in tables.values()))
+    given = sorted(each for each in common if each[1] > 0)
+    if not given:
+        return None
+    least = min(epsilon for _, epsilon, _ in given)
+
+    def rows(attack: str) -> dict[str, Any]:
+        chosen = {label: t[(t["attack"] == attack) & (t["epsilon"] == least)] for label, t in tables.items()}
+        return {label: t.iloc[0] for label, t in chosen.items()}
+
+    smallest = [each for each in given if each[1] == least]
+    name, _, budget = min(smallest, key=lambda each: sum(row["value"] for row in rows(each[0]).values()))
+    curves = {label: t[t["attack"] == name].sort_values("epsilon") for label, t in tables.items()}
+    return Card(
+        question="How easily does it break?",
+        values={label: Value(row["value"], row["low"], row["high"]) for label, row in rows(name).items()},
+        says=f"mean overlap (IoU) when the attack {name} moves pixels by {budget}",
+        name=f"mean IoU under {name} of {budget}",
+        lines={label: [float(t["clean"].iloc[0]), *t["value"].tolist()] for label, t in curves.items()},
+        across="budget, from none on",
+        order=30,
     )
 
 

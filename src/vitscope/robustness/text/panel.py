@@ -71,7 +71,7 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
         values={
             label: Value(row["change"], row["change_low"], row["change_high"], "times") for label, row in chosen.items()
         },
-        says=f"the clean perplexity at words beside {name}",
+        says=f"the perplexity on clean text, at words beside {name}",
         name=f"perplexity beside {name}, against clean",
         larger=False,
         order=30,
