@@ -23,7 +23,9 @@ def explored_panel(runs: Mapping[str, Run]) -> Panel | None:
     answers, blocks = tables_of(runs, "explored"), tables_of(runs, "explored_blocks")
     if not answers:
         return None
-    changes = [line for label in answers for line in runs[label].config.get("view", {}).get("changes", [])]
+    views = {label: runs[label].config.get("view", {}) for label in answers}
+    changes = list(dict.fromkeys(line for view in views.values() for line in view.get("changes", [])))
+    done = list(dict.fromkeys(f"On the picture: {step}." for view in views.values() for step in view.get("done", [])))
     figures = {"explored_blocks": draw_blocks(blocks)} if blocks else {}
     return Panel(
         key="explored",
@@ -34,36 +36,50 @@ def explored_panel(runs: Mapping[str, Run]) -> Panel | None:
             figures, "Probability of the chosen class read off every block, before and after the changes"
         ),
         captions=dict.fromkeys(figures, "The model's own head on every block's output. One input."),
-        reading=" ".join(["One input, as it was saved from the explorer.", *changes]),
+        reading=" ".join(["One input, as it was saved from the explorer.", *done, *changes]),
         tables={"explored": stacked(answers), **({"explored_blocks": stacked(blocks)} if blocks else {})},
         protocol="script.py beside this page makes the same view again.",
         findings=[_finding(label, table, len(answers) > 1) for label, table in answers.items()],
         order=5,
-        card=_card(answers, blocks),
+        card=_card(answers, blocks, {label: view.get("class") for label, view in views.items()}),
     )
 
 
-def _card(answers: Mapping[str, pd.DataFrame], blocks: Mapping[str, pd.DataFrame]) -> Card:
-    """How sure it is of its answer, and block by block of the class that was chosen."""
-    top: dict[str, Any] = {label: table.sort_values("after").iloc[-1] for label, table in answers.items()}
-    names = list(dict.fromkeys(str(row["class_name"]) for row in top.values()))
+def _card(
+    answers: Mapping[str, pd.DataFrame], blocks: Mapping[str, pd.DataFrame], chosen: Mapping[str, int | None]
+) -> Card:
+    """How sure it is of the chosen class, now and block by block; else of its answer."""
+    values, told, lines = {}, [], {}
+    for label, table in answers.items():
+        top: Any = table.sort_values("after").iloc[-1]
+        mine = table[table["class"] == chosen[label]]
+        row: Any = mine.iloc[0] if len(mine) else top
+        text = f"sure of {row['class_name']}"
+        text += f" ({100 * row['before']:.1f} % without the changes)" if _moved(row) else ""
+        told.append(text + ("" if row["class"] == top["class"] else f"; it answers {top['class_name']}"))
+        values[label] = Value(100 * row["after"])
+        if len(mine) and label in blocks:
+            lines[label] = blocks[label]["p_after"].tolist()
     return Card(
         question="What does it answer?",
-        values={label: Value(100 * row["after"]) for label, row in top.items()},
-        says=f"sure of {' or '.join(names)}",
-        name="how sure it is of its answer",
+        values=values,
+        says=" and ".join(dict.fromkeys(told)),
+        name="how sure it is",
         larger=None,
-        lines={label: table["p_after"].tolist() for label, table in blocks.items()},
-        across="blocks",
+        lines=lines,
+        across="blocks" if lines else "",
         order=5,
     )
 
 
+def _moved(row: Any) -> bool:
+    return bool(abs(row["after"] - row["before"]) >= 0.0005)
+
+
 def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
     top: Any = max(table.to_dict("records"), key=itemgetter("after"))
-    moved = abs(top["after"] - top["before"]) >= 0.0005
     text = f"the answer is {top['class_name']} with {100 * top['after']:.1f} %"
-    text += f" ({100 * top['before']:.1f} % without the changes)." if moved else "."
+    text += f" ({100 * top['before']:.1f} % without the changes)." if _moved(top) else "."
     return Finding(f"{label}: {text}" if several else text, 0.9)
 
 

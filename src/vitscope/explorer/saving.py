@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from vitscope.explorer.session import Asked, Session
-    from vitscope.explorer.subjects import Subject
+    from vitscope.explorer.subjects import Origin, Subject
 
 MAPS = {"logit": "class logit", "identifiability": "identifiability", "norm": "norm"}
 
@@ -31,6 +31,7 @@ def save(session: Session, asked: Asked, out: str | None = None) -> Path:
     import pandas as pd
 
     from vitscope.explorer.session import Asked as Plain
+    from vitscope.explorer.session import step_in_words
     from vitscope.report import build_report
     from vitscope.runs import Run
 
@@ -44,16 +45,18 @@ def save(session: Session, asked: Asked, out: str | None = None) -> Path:
     config = {
         "label": model.name,
         "model": model.source,
+        "data": _where_from(session, subject.origin),
         "view": {
             "subject": {k: v for k, v in vars(subject.origin).items() if k != "steps" and v is not None},
             "steps": [vars(step) for step in subject.origin.steps],
+            "done": [step_in_words(step) for step in subject.origin.steps],
             "changes": [in_words(change, model) for change in asked.changes],
             "class": head["chosen"],
         },
         "vitscope": __version__,
     }
     with Run.create(folder, config, kind="explore") as run:
-        run.write_table("explored", _answers(session, asked, seen, before))
+        run.write_table("explored", _answers(session, asked, seen, before, head["chosen"]))
         if seen.readout is not None:
             run.write_table("explored_blocks", _blocks(session, asked, seen, before, head["chosen"]))
         if subject.pixels is not None:
@@ -72,6 +75,14 @@ def save(session: Session, asked: Asked, out: str | None = None) -> Path:
     return folder
 
 
+def _where_from(session: Session, origin: Origin) -> dict[str, Any]:
+    """What the headline says of the input."""
+    if origin.item is None:
+        return {"name": "a sentence" if origin.text is not None else "a picture of your own", "n": 1}
+    assert session.data is not None
+    return {"name": f"{session.data.name}, item {origin.item}", "split": session.data.split, "n": 1}
+
+
 def _free_folder(base: Path, name: str) -> Path:
     plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-") or "model"
     for number in range(1, 10_000):
@@ -81,13 +92,13 @@ def _free_folder(base: Path, name: str) -> Path:
     raise VitscopeError(f"{base} is full: give another folder, --out DIR.")
 
 
-def _answers(session: Session, asked: Asked, seen: Pass, before: Pass) -> pd.DataFrame:
-    """The likeliest classes, before and after the changes."""
+def _answers(session: Session, asked: Asked, seen: Pass, before: Pass, chosen: int) -> pd.DataFrame:
+    """The likeliest classes and the chosen one, before and after the changes."""
     import pandas as pd
 
     new, old = (p.logits.double().softmax(-1) for p in (seen, before))
     k = min(5, len(new))
-    shown = list(dict.fromkeys([*new.topk(k).indices.tolist(), *old.topk(k).indices.tolist()]))
+    shown = list(dict.fromkeys([*new.topk(k).indices.tolist(), *old.topk(k).indices.tolist(), chosen]))
     rows = [
         {"class": c, "class_name": session.class_name(asked.model, c), "before": float(old[c]), "after": float(new[c])}
         for c in shown
