@@ -203,6 +203,7 @@ def _render(
     script = in_one_script(["draw", "maps", "encoded", "page", *(name for name, data in drawn.items() if data)])
     words = words_of(runs)
     cards = cards_of(panels, model_styles(runs))
+    carded = sorted(((slug(p.key), p.card) for p in panels if p.card), key=lambda each: each[1].order)
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
     return _compiled(template).render(
         version=vitscope.__version__,
@@ -217,7 +218,7 @@ def _render(
         notices=[*provenance.notices(runs), *problems],
         cards=cards,
         intervals=any(value["interval"] for card in cards for value in card["values"]),
-        compared=side_by_side([(slug(p.key), p.card) for p in panels if p.card], list(runs)) if len(runs) > 1 else [],
+        compared=side_by_side(carded, list(runs)) if len(runs) > 1 else [],
         findings=_headlines(panels),
         contents=_contents(panels),
         key_figures=provenance.key_figures(runs),
