@@ -208,9 +208,9 @@ def test_script_save_and_downloads(page, explorer, tmp_path):
             "document.querySelectorAll('.take')[arguments[0]].querySelectorAll('button').forEach(b => b.click())",
             number,
         )
-    until = time.monotonic() + 20
-    while len([*tmp_path.glob("*.svg"), *tmp_path.glob("*.png")]) < 2 * views and time.monotonic() < until:
-        time.sleep(0.05)
+        until = time.monotonic() + 20
+        while len([*tmp_path.glob("*.svg"), *tmp_path.glob("*.png")]) < 2 * (number + 1) and time.monotonic() < until:
+            time.sleep(0.02)
     for file in tmp_path.glob("*.svg"):
         root = ElementTree.parse(file).getroot()
         words = " ".join(t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}text"))
