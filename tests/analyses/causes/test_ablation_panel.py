@@ -48,7 +48,8 @@ def test_a_run_of_single_tokens_alone_has_a_panel_with_a_map(monkeypatch):
 
 
 def test_the_card_names_the_part_that_is_missed_most():
-    rows = [{"kind": "head", "block": b, "logit_change": c, "logit_change_low": c - 1, "logit_change_high": c + 1}
+    part = {"kind": "head", "tokens": "all"}
+    rows = [part | {"block": b, "logit_change": c, "logit_change_low": c - 1, "logit_change_high": c + 1}
             for b, c in ((0, -0.5), (1, -3.0), (1, 0.5))]  # fmt: skip
     card = panels._card({"tiny": pd.DataFrame(rows)})
     value = card.values["tiny"]

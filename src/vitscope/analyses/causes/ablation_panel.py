@@ -87,6 +87,8 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     if not (asked := [kind for kind in ("head", "attn", "mlp", "resid") if kind in kinds]):
         return None
     parts = {label: t[t["kind"] == asked[0]] for label, t in tables.items()}
+    if all((t["tokens"] == "all").any() for t in parts.values()):
+        parts = {label: t[t["tokens"] == "all"] for label, t in parts.items()}
     worst: dict[str, Any] = {label: t.sort_values("logit_change").iloc[0] for label, t in parts.items()}
     part = {"head": "head", "attn": "attention", "mlp": "MLP", "resid": "token group"}[asked[0]]
     where = {f"block {row['block']}" for row in worst.values()}

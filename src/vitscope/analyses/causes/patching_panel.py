@@ -95,10 +95,8 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     """Of the first kind of pairs that all models have: the attention or MLP that brings most back by itself."""
     common = set.intersection(*(set(t["pairs"]) for t in tables.values())) if tables else set()
     pairs = next((p for t in tables.values() for p in t["pairs"] if p in common), None)
-    parts = {
-        label: t[(t["pairs"] == pairs) & (t["direction"] == "denoising") & t["kind"].isin(["attn", "mlp"])]
-        for label, t in tables.items()
-    }
+    asked = {label: t[(t["pairs"] == pairs) & (t["direction"] == "denoising")] for label, t in tables.items()}
+    parts = {label: t[t["kind"].isin(["attn", "mlp"]) & (t["tokens"] == "all")] for label, t in asked.items()}
     if not parts or any(t.empty for t in parts.values()):
         return None
     best: dict[str, Any] = {label: t.sort_values("share").iloc[-1] for label, t in parts.items()}
