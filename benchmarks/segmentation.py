@@ -2,10 +2,12 @@
 
     python benchmarks/segmentation.py                 # ViT-Tiny at 224 x 224 with random weights, both decoders
     python benchmarks/segmentation.py --images 64 512 # memory over few and over many images
-    python benchmarks/segmentation.py --bounds --timed 32 --repeats 3   # only what has a bound, on fewer images
+    python benchmarks/segmentation.py --bounds        # only what has a bound
 
 A forward pass includes the decoder and resizing its classes to the picture. `evaluate` reads pictures and label maps
-that lie in memory, and counts confusions. Memory is that of processes of their own, which never give their peak back.
+that lie in memory, and counts confusions. Each is timed over few and over many images, and what counts is the time of
+one more image: a run takes a while to begin and to end, however many images it has. Memory is that of processes of
+their own, which never give their peak back.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ import numpy as np
 import torch
 
 import vitscope
-from timing import interleaved, report
+from timing import interleaved
 
 CLASSES, SIDE, BATCH = 21, 224, 16
 BOUND, FLAT = 1.15, 1.05
@@ -76,6 +79,20 @@ def forwards(opened: vitscope.Model, batches: list[torch.Tensor]) -> None:
         opened(images)
 
 
+def per_image(seconds: dict[str, list[float]], few: int, many: int) -> None:
+    """From the minima of `NAME, N images`: what one more image costs, and what is left of the few."""
+    print(f"{'':24} {'ms per image':>12}  {'ratio':>6}  {'begin and end (s)':>17}")
+    base = None
+    for name in dict.fromkeys(name.split(", ")[0] for name in seconds):
+        least = [min(seconds[f"{name}, {images} images"]) for images in (few, many)]
+        more = (least[1] - least[0]) / (many - few)
+        base = base or more  # the first one
+        verdict = ""
+        if name == "evaluate":
+            verdict = f"   bound {BOUND}: {'kept' if more / base <= BOUND else 'MISSED'}"
+        print(f"{name:24} {1000 * more:12.2f}  {more / base:6.3f}  {least[0] - few * more:17.2f}{verdict}")
+
+
 def peak(images: int) -> int:
     """Bytes that a process of its own had at most, with all analyses of segmentation."""
     command = [sys.executable, __file__, "--here", str(images)]
@@ -87,9 +104,13 @@ def peak(images: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--images", type=int, nargs=2, default=[64, 512], metavar=("FEW", "MANY"))
-    parser.add_argument("--timed", type=int, default=64, metavar="N", help="images of the timed passes")
+    parser.add_argument(
+        "--timed", type=int, nargs=2, default=[32, 96], metavar=("FEW", "MANY"), help="images of the timed passes"
+    )
+    parser.add_argument("--decoder", nargs="+", default=["linear", "mask"])
+    parser.add_argument("--no-memory", action="store_true", help="leave memory out")
     parser.add_argument("--bounds", action="store_true", help="time nothing but what has a bound")
     parser.add_argument("--here", type=int, metavar="N", help="run over N images in this process and print the bytes")
     given = parser.parse_args()
@@ -98,21 +119,23 @@ def main() -> None:
         run(model("linear"), given.here, every)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
         return
-    size = f"{given.timed} images of {SIDE}x{SIDE}, batch {BATCH}"
+    few, many = given.timed
+    size = f"{few} and {many} images of {SIDE}x{SIDE}, batch {BATCH}, {given.repeats} repeats"
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {size}")
-    for decoder in ("linear", "mask"):
+    for decoder in given.decoder:
         opened = model(decoder)
         print(opened)
-        batches = [batch.inputs for batch in scenes(given.timed).batches(opened.preprocess, BATCH)]
+        batches = [batch.inputs for batch in scenes(many).batches(opened.preprocess, BATCH)]
+        timed: dict[str, Any] = {"forward passes": lambda n: forwards(opened, batches[: n // BATCH])}  # noqa: B023
+        for name in ["segmentation"] if given.bounds else every:
+            shown = "evaluate" if name == "segmentation" else name
+            timed[shown] = lambda n, name=name: run(opened, n, [name])  # noqa: B023
         contenders = {
-            "forward passes": lambda: forwards(opened, batches),  # noqa: B023
-            "evaluate": lambda: run(opened, given.timed, ["segmentation"]),  # noqa: B023
-            "patches.identifiability": lambda: run(opened, given.timed, ["patches.identifiability"]),  # noqa: B023
-            "patches.attention": lambda: run(opened, given.timed, ["patches.attention"]),  # noqa: B023
+            f"{name}, {images} images": partial(call, images) for name, call in timed.items() for images in (few, many)
         }
-        if given.bounds:
-            contenders = {name: contenders[name] for name in ("forward passes", "evaluate")}
-        report(interleaved(contenders, given.repeats, warmup=1), "forward passes", {"evaluate": BOUND})
+        per_image(interleaved(contenders, given.repeats, warmup=1), few, many)
+    if given.no_memory:
+        return
     peaks = [peak(images) for images in given.images]
     for images, found in zip(given.images, peaks):
         print(f"{images:7,d} images: peak {found / 1e6:8.1f} MB")

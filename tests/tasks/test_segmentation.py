@@ -17,6 +17,7 @@ from vitscope.tasks.segmentation import (
     class_iou,
     confusions,
     mean_iou,
+    strongest,
 )
 
 CLASSES = 7
@@ -100,6 +101,13 @@ def test_what_is_learned_from_is_what_is_written_down():
     assert more == task.more(told, truth).tolist()
     assert right == ((told.argmax(1) == truth) & known).sum()
     assert not task.fooled(told, truth).any()
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 5, 6), (3, 300, 4), (2, 256, 3, 1), (1, 1, 2, 2), (2, 9)])
+def test_the_answer_is_the_first_of_the_largest_logits(shape: tuple[int, ...]):
+    told = torch.randn(shape, generator=torch.Generator().manual_seed(0)).mul(2).round()  # many are equal
+    assert np.array_equal(strongest(told).numpy(), told.numpy().argmax(1))
+    assert strongest(torch.full(shape, torch.nan)).max() < shape[1]  # a training that diverges is told so elsewhere
 
 
 @pytest.mark.parametrize("chunk", [1, 3000, 2**23])

@@ -113,11 +113,8 @@ def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -
         run = owner_of(runs[label], GALLERY)
         files = {int(i): (f"{i}.png", *map_names(int(i))) for i in table["image"]}
         shown = [i for i, names in files.items() if all((run.images_dir / name).exists() for name in names)]
-        told = dict(
-            zip(
-                table["image"].astype(int), table["condition"].fillna("") if "condition" in table else [""] * len(table)
-            )
-        )
+        conditions = table["condition"] if "condition" in table else [""] * len(table)
+        told = {int(i): text if isinstance(text, str) else "" for i, text in zip(table["image"], conditions)}
         clean = [i for i in shown if not told[i]]
         changed = [i for i in shown if told[i]][: MOST_ROWS // 2]
         shown = clean[: MOST_ROWS - len(changed)] + changed
