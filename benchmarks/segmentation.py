@@ -3,6 +3,7 @@
     python benchmarks/segmentation.py                 # ViT-Tiny at 224 x 224 with random weights, both decoders
     python benchmarks/segmentation.py --images 64 512 # memory over few and over many images
     python benchmarks/segmentation.py --bounds        # only what has a bound
+    python benchmarks/segmentation.py --cpu           # the processor's time, where other programs run beside it
 
 A forward pass includes the decoder and resizing its classes to the picture. `evaluate` reads pictures and label maps
 that lie in memory, and counts confusions. Each is timed over few and over many images, and what counts is the time of
@@ -17,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,7 @@ def main() -> None:
         "--timed", type=int, nargs=2, default=[32, 96], metavar=("FEW", "MANY"), help="images of the timed passes"
     )
     parser.add_argument("--decoder", nargs="+", default=["linear", "mask"])
+    parser.add_argument("--cpu", action="store_true", help="time of the processor: other programs run meanwhile")
     parser.add_argument("--no-memory", action="store_true", help="leave memory out")
     parser.add_argument("--bounds", action="store_true", help="time nothing but what has a bound")
     parser.add_argument("--here", type=int, metavar="N", help="run over N images in this process and print the bytes")
@@ -133,7 +136,8 @@ def main() -> None:
         contenders = {
             f"{name}, {images} images": partial(call, images) for name, call in timed.items() for images in (few, many)
         }
-        per_image(interleaved(contenders, given.repeats, warmup=1), few, many)
+        clock = time.process_time if given.cpu else time.perf_counter
+        per_image(interleaved(contenders, given.repeats, 1, clock), few, many)
     if given.no_memory:
         return
     peaks = [peak(images) for images in given.images]

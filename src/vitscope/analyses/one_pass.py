@@ -122,7 +122,8 @@ def _resolve(model: Model, globs: Sequence[str]) -> list[str]:
 
 def _check_finite(batch: Batch, items: str) -> None:
     assert batch.logits is not None
-    if batch.logits.flatten(1).sum(1).isfinite().all():  # quicker than to look at each one; a sum may overflow
+    sums = batch.logits.sum(tuple(range(1, batch.logits.ndim)))  # (B,)
+    if sums.isfinite().all():  # quicker than to look at each logit; a sum may overflow
         return
     bad = ~batch.logits.isfinite().flatten(1).all(1).cpu()  # (B,)
     if bad.any():

@@ -167,10 +167,10 @@ def bands(outputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def strongest(logits: Tensor) -> Tensor:
     """The class of the largest logit, the first of equals: (B, C, ...) -> (B, ...) int64.
 
-    argmax(1), which on a CPU takes six times as long where classes do not lie side by side.
+    argmax(1), which on a CPU takes four times as long where the classes of a pixel do not lie side by side.
     """
     classes = logits.shape[1]
-    if logits.device.type != "cpu":
+    if logits.device.type != "cpu" or logits.stride(1) == 1:
         return logits.argmax(1)
     kind = torch.uint8 if classes < 256 else torch.int16
     down = torch.arange(classes, 0, -1, dtype=kind).view(-1, *[1] * (logits.ndim - 2))  # (C, 1, ...)

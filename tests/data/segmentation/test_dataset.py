@@ -122,7 +122,7 @@ def test_sixteen_bits_and_palettes_hold_numbers(pair: Pair):
     palette = Image.fromarray(np.arange(600, dtype=np.uint16).astype(np.uint8).reshape(20, 30) % 4, "P")
     palette.putpalette([200, 30, 40] * 256)  # all of one colour: the indices count
     palette.save(labels / "b.png")
-    data = load_data(images, labels=labels)
+    data = load_data(images, labels=labels, strict=True)
     assert data.warnings == ["Label maps have a palette, e.g. b.png: its indices are the classes, not its colours."]
     assert data[0].target[0, :4].tolist() == [-1, 255, 256, 299]
     assert np.array_equal(data[1].target, np.arange(600).reshape(20, 30) % 256 % 4)

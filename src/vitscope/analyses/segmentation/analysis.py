@@ -78,7 +78,7 @@ class SegmentationFigures(Analysis):
         for i, number in enumerate(batch.indices.tolist()):
             condition, item = self.place(number)
             self._count(condition, item, matrices[i])
-            self._emit(number, batch.names[i], condition, matrices[i])
+        self._emit(batch, matrices)
         shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
         if shown and self.setting.folder is not None and not self.setting.control:
             folder = self.setting.folder / "images"
@@ -96,17 +96,22 @@ class SegmentationFigures(Analysis):
         weights = torch.from_numpy(poisson_weights(self.setting.seed, item, self.draws)).long()
         self.sums["samples"][condition][:, :, there] += weights[:, None, None] * counts[:, there]
 
-    def _emit(self, number: int, path: str, condition: int, matrix: Tensor) -> None:
+    def _emit(self, batch: Batch, matrices: Tensor) -> None:
         """One row per image and class that is there or answered."""
         import pandas as pd
 
-        right, there, said = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
-        where = ((there + said) > 0).nonzero().flatten()
-        corruption, severity = self.conditions[condition]
-        rows = {"image": number, "path": path, "corruption": corruption, "severity": severity, "label": where.numpy()}
-        counts = {"pixels": there[where].numpy(), "answered": said[where].numpy(), "right": right[where].numpy()}
-        if len(where):
-            self.emit("segmentation_images", pd.DataFrame({**rows, **counts}))
+        right, there, said = matrices.diagonal(dim1=1, dim2=2), matrices.sum(2), matrices.sum(1)  # (B, C)
+        item, label = ((there + said) > 0).nonzero(as_tuple=True)
+        if not len(item):
+            return
+        numbers, items = batch.indices.tolist(), item.tolist()
+        conditions = [self.conditions[self.place(number)[0]] for number in numbers]
+        rows: dict[str, Any] = {"image": [numbers[i] for i in items], "path": [batch.names[i] for i in items]}
+        rows |= {"corruption": [conditions[i][0] for i in items], "severity": [conditions[i][1] for i in items]}
+        rows["label"] = label.numpy()
+        counts = {"pixels": there, "answered": said, "right": right}
+        rows |= {name: count[item, label].numpy() for name, count in counts.items()}
+        self.emit("segmentation_images", pd.DataFrame(rows))
 
     def tables(self) -> dict[str, pd.DataFrame]:
         found = self.sums["confusions"], self.sums["samples"].numpy(), self.sums["images"]

@@ -55,10 +55,9 @@ def pair_source(
         alone = sorted(found.values())[0].name
         problems.append(f"{len(found):,} label maps of {labels / part} have no picture, e.g. {alone}.")
     coloured = next((path for path in partners if path is not None and has_palette(path)), None)
+    notes = []  # what is no fault
     if coloured is not None:
-        problems.append(
-            f"Label maps have a palette, e.g. {coloured.name}: its indices are the classes, not its colours."
-        )
+        notes.append(f"Label maps have a palette, e.g. {coloured.name}: its indices are the classes, not its colours.")
     rows = [f"{part}/{name}" if part else name for name in listing.files]
     names = names or named_classes(labels, first)
     return Source(
@@ -70,6 +69,7 @@ def pair_source(
         names=rows,
         holds=holds,
         warnings=tuple(problems),
+        notes=tuple(notes),
     )
 
 
