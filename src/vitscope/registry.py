@@ -95,6 +95,13 @@ class Registry:
                 return name, known
         return word, self.adopt(word, thing)
 
+    def loaded(self, word: str) -> tuple[str, Any]:
+        """As `resolve`, but nothing is imported: the word and None where nobody has done so."""
+        for name, thing in self._things.items():
+            if word in (name, f"{getattr(thing, '__module__', '')}:{getattr(thing, '__name__', '')}"):
+                return name, thing
+        return word, None
+
     def called(self, word: str) -> str:
         """The name behind a name or an address. Only an address is looked up, which imports its module."""
         return self.resolve(word)[0] if ":" in word else word

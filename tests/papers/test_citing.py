@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from vitscope import Analysis, __version__
+from vitscope.attention import AttentionModule
 from vitscope.errors import VitscopeError
 from vitscope.papers import bibliography, sources
 from vitscope.papers.citing import works
@@ -88,14 +89,19 @@ def test_what_is_not_known_is_said(tmp_path):
     assert "% data folder: whom to cite is not known here" in text
 
 
-def test_an_analysis_of_ones_own_brings_its_entry(tmp_path):
+def test_an_analysis_and_an_attention_of_ones_own_bring_their_entries(tmp_path):
     class Own(Analysis):
         cites = "@misc{me2026, title = {Mine}}"
 
-    with ANALYSES.restored():
+    Look = type("Look", (AttentionModule,), {"cites": ("@misc{look2026, title = {Look}}",), "__module__": "mine"})
+    model = {"attention": "mine:Look:layers=0;unseen:Other"}
+    with ANALYSES.restored(), ATTENTIONS.restored():
         ANALYSES.add("own", Own)
-        text = bibliography(a_run(tmp_path / "r", analyses={"own": {}}))
+        ATTENTIONS.adopt("look", Look)
+        text = bibliography(a_run(tmp_path / "r", model=model, analyses={"own": {}}))
         assert "% analysis own: me2026." in text
+        assert "% attention look: look2026." in text  # called by its address
+        assert "% attention unseen:Other: whom to cite is not known here" in text
         assert Own.cites in text
         Own.cites = "somewhere"
         with pytest.raises(VitscopeError, match="no BibTeX entry"):

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vitscope.attention.description import attention_names
 from vitscope.errors import RunError
 from vitscope.outside import import_remembered
 from vitscope.papers import sources as s
@@ -111,12 +112,8 @@ def _of_config(config: Mapping[str, Any]) -> Iterator[Use]:
 
 
 def _attentions(described: Any) -> Iterator[Use]:
-    """[{'name': 'rpc', ...}], or 'rpc:layers=0;symmetric:layers=1'."""
-    if isinstance(described, str):
-        names = [part.partition(":")[0] for part in described.split(";") if part.strip()]
-    else:
-        names = [str(entry.get("name")) for entry in described or () if isinstance(entry, Mapping)]
-    yield from (_named("attention", name, s.ATTENTIONS, ATTENTIONS) for name in names)
+    """[{'name': 'rpc', ...}], or 'rpc:layers=0;package.module:Mine:layers=1'."""
+    yield from (_named("attention", name, s.ATTENTIONS, ATTENTIONS) for name in attention_names(described))
 
 
 def _data(data: Mapping[str, Any]) -> Iterator[Use]:
@@ -140,8 +137,9 @@ def _pairs(pairs: Any) -> Iterator[Use]:
 def _named(kind: str, name: str, table: Mapping[str, tuple[str, ...]], registry: Registry, remark: str = "") -> Use:
     if name in table:
         return Use(kind, name, table[name], remark=remark)
-    given = getattr(registry._things.get(name), "cites", ())  # loaded, or nobody trusts it
-    return Use(kind, name, None, (given,) if isinstance(given, str) else tuple(given))
+    known, thing = registry.loaded(name)  # what nobody trusts is not
+    given = getattr(thing, "cites", ())
+    return Use(kind, known, None, (given,) if isinstance(given, str) else tuple(given))
 
 
 def _key(entry: str) -> str:
