@@ -30,13 +30,15 @@ class RerunOptions:
     """replace what is in the new run folder"""
     trust: bool = False
     """import the code and fetch the weights that the run folder names; only what you trust"""
+    progress: bool = True
+    """show a progress bar"""
 
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(RerunOptions, "rerun", arguments, EXAMPLES)
     from vitscope.repeat import rerun
 
-    run = rerun(options.run, options.out, overwrite=options.overwrite)
+    run = rerun(options.run, options.out, overwrite=options.overwrite, progress=options.progress)
     if run.kind == "train" and first_process():  # as `vitscope train` does; the others draw their own
         from vitscope.report import build_report
 
