@@ -23,7 +23,7 @@ from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import POINTS, ClassSpaceAnalysis
 from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_positions, position_kind
 from vitscope.analyses.class_space.projection import Heads
-from vitscope.analyses.class_space.ridge import Moments, Probe, add_batch, check_alphas, memory_bytes, solve
+from vitscope.analyses.class_space.ridge import LinearProbe, Moments, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
 from vitscope.errors import DataError, VitscopeError
 from vitscope.statistics.clusters import Mean
@@ -96,7 +96,7 @@ class ProbeMoments(Analysis):
         known = batch.labels >= 0
         return known, self.column[batch.labels[known]]
 
-    def probe(self, block: int, number: int) -> Probe:
+    def probe(self, block: int, number: int) -> LinearProbe:
         """The solution at one block and point."""
         moments = Moments(self.sums["second"][block, number], self.sums["classes"][block, number], self.sums["counts"])
         return solve(moments, self.alphas)
@@ -236,7 +236,7 @@ class LinearProbes(ClassSpaceAnalysis):
     def _hits(self, block: int, point: str, x: Tensor, labels: Tensor, column: Tensor) -> Tensor:
         """(A + 2, B, P): each alpha's probe, the projection on all classes, and among the probes' classes."""
         chosen = at_positions(x, self.positions, self.layout)  # (P, B, C)
-        probe = Probe(self._weights[f"weight.{block}.{point}"], self._weights[f"bias.{block}.{point}"])
+        probe = LinearProbe(self._weights[f"weight.{block}.{point}"], self._weights[f"bias.{block}.{point}"])
         guesses = probe.scores(chosen.float().cpu()).argmax(-1)  # (A, P, B)
         found = [(guess == column).T for guess in guesses]
         logits = self._projection(x).cpu()  # (B, P, K)

@@ -50,7 +50,7 @@ def add_batch(second: Tensor, classes: Tensor, x: Tensor, labels: Tensor) -> Non
 
 
 @dataclass(frozen=True)
-class Probe:
+class LinearProbe:
     """Weights for P positions and A regularisers."""
 
     weight: Tensor  # (A, P, C, K)
@@ -66,7 +66,7 @@ def check_alphas(alphas: Sequence[float]) -> None:
         raise VitscopeError(f"alphas={list(alphas)}: ridge probes need regularisers above 0, such as 1.")
 
 
-def solve(moments: Moments, alphas: Sequence[float]) -> Probe:
+def solve(moments: Moments, alphas: Sequence[float]) -> LinearProbe:
     """Ridge with intercept for every position and alpha, float64."""
     check_alphas(alphas)
     n = moments.counts.sum()
@@ -85,7 +85,7 @@ def solve(moments: Moments, alphas: Sequence[float]) -> Probe:
         weight = vectors @ (rotated / (values.clamp(min=0) + alpha)[:, :, None])  # (P, C, K)
         weights.append(weight)
         biases.append(y_mean - (mean[:, None] @ weight)[:, 0])
-    return Probe(torch.stack(weights), torch.stack(biases))
+    return LinearProbe(torch.stack(weights), torch.stack(biases))
 
 
 def memory_bytes(positions: int, width: int, classes: int, points: int) -> int:

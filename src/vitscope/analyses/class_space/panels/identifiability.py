@@ -19,6 +19,7 @@ from vitscope.analyses.class_space.panels.parts import (
     banded,
     blocks_of,
     control_line,
+    draw_differences,
     images_text,
     interval,
     kinds_of,
@@ -199,17 +200,8 @@ def draw_comparison(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
     )
     fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
     for ax, (measure, point, title) in zip(axes, shown):
-        for i, (label, table) in enumerate(tables.items()):
-            rows = table[(table["measure"] == measure) & (table["point"] == point)].sort_values("block")
-            x = rows["block"] + 0.16 * (i - (len(tables) - 1) / 2)
-            style, clear = styles[label], rows["p_holm"] < 0.05
-            ax.vlines(x, rows["low"], rows["high"], color=style.colour, linewidth=1.4)
-            ax.plot(x[clear], rows["difference"][clear], linestyle="", marker=style.marker, color=style.colour)
-            (unclear,) = ax.plot(x[~clear], rows["difference"][~clear], linestyle="", marker=style.marker)
-            unclear.set(markerfacecolor=f.PAPER, markeredgecolor=style.colour)
-        f.null_line(ax, 0, "_")
-        f.block_axis(ax, blocks_of(tables))
-        f.label_axes(ax, y=title)
+        wanted = {k: t[(t["measure"] == measure) & (t["point"] == point)] for k, t in tables.items()}
+        draw_differences(ax, wanted, styles, title)
     name_models(fig, labels, tables)
     return fig
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 TABLE, WEIGHTS = "class_space_memories", "class_space_value_agreement"
-MORE = ("class_space_memories_by_outcome", "class_space_memories_right_wrong")
+OUTCOME, BY_OUTCOME = "class_space_memories_right_wrong", "class_space_memories_by_outcome"
 LAYERS = {"attn": "attention", "mlp": "MLP"}
 NULL = f.LineStyle(f.MUTED, "", "--")
 
@@ -31,21 +31,31 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
     if not tables:
         return None
     directions = {label: _last_head(table) for label, table in weights.items()}
-    more = {name: stacked(found) for name in MORE if (found := tables_of(runs, name))}
+    more = {name: stacked(found) for name in (BY_OUTCOME, OUTCOME) if (found := tables_of(runs, name))}
+    figures = {"class_space_memories": draw_memories(tables, directions, list(runs))}
+    outcomes = tables_of(runs, OUTCOME)
+    if outcomes:
+        figures[OUTCOME] = draw_outcomes(outcomes, list(runs))
     return Panel(
         key="class_space_memories",
         lens="Class space",
         title="Do the weights hold class prototypes?",
-        figures={"class_space_memories": draw_memories(tables, directions, list(runs))},
-        alt={"class_space_memories": "Class-value agreement, key-value agreement and compositionality per block"},
+        figures=figures,
+        alt={
+            "class_space_memories": "Class-value agreement, key-value agreement and compositionality per block",
+            OUTCOME: "Key-value agreement of rightly minus wrongly classified images per block",
+        },
         captions={
+            OUTCOME: "Key-value agreement of the class token: share of the rightly classified images in which it "
+            "agrees, minus that of the wrongly classified ones. Bars: 95 % intervals (Newcombe). Filled: p < 0.05, "
+            "exact test that right images agree more, Holm-corrected over blocks.",
             "class_space_memories": "Left: mean over classes of the best cosine between class direction and a value "
             "vector (dotted: random weights). Middle: image tokens for which one of the 5 largest coefficients "
             "belongs to one of the 5 memories with the largest logit for the true class"
             + (" (grey: for another class, drawn at random)" if _has_null(tables) else "")
             + ". Right: image tokens whose "
             f"layer output has the top class of one of its 5 largest memories. {p.images_text(tables)}; bands: 95 % "
-            "intervals over images." + (" Dotted: random weights." if _has_control(tables) else "")
+            "intervals over images." + (" Dotted: random weights." if _has_control(tables) else ""),
         },
         reading=(
             "A memory is a column of a layer's last weight matrix, and its coefficient says how strongly a token calls "
@@ -100,6 +110,17 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
         for i in range(2):
             axes[3 * i + j].set_ylim(0, tops[j])
             f.direct_labels(axes[3 * i + j])
+    name_models(fig, labels, tables)
+    return fig
+
+
+def draw_outcomes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+    """Agreement of right minus wrong images; a column for attention and one for the MLP."""
+    styles = f.model_styles(labels)
+    fig, axes = f.new_figure(height=2.6, columns=2)
+    for ax, (layer, name) in zip(axes, LAYERS.items()):
+        wanted = {label: table[table["layer"] == layer] for label, table in tables.items()}
+        p.draw_differences(ax, wanted, styles, f"{name}: right minus wrong (points)")
     name_models(fig, labels, tables)
     return fig
 

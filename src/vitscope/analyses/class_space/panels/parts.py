@@ -65,6 +65,22 @@ def banded(ax: Axes, rows: pd.DataFrame, column: str, style: f.LineStyle, prefix
     f.line_per_block(ax, rows["block"], rows[column], style=style, label="_", low=low, high=high)
 
 
+def draw_differences(
+    ax: Axes, tables: Mapping[str, pd.DataFrame], styles: Mapping[str, f.LineStyle], title: str
+) -> None:
+    """The column `difference` per block with its interval; filled where its corrected p is below 0.05."""
+    for i, (label, table) in enumerate(tables.items()):
+        rows, style = table.sort_values("block"), styles[label]
+        x, clear = rows["block"] + 0.16 * (i - (len(tables) - 1) / 2), rows["p_holm"] < 0.05
+        ax.vlines(x, rows["low"], rows["high"], color=style.colour, linewidth=1.4)
+        ax.plot(x[clear], rows["difference"][clear], linestyle="", marker=style.marker, color=style.colour)
+        (unclear,) = ax.plot(x[~clear], rows["difference"][~clear], linestyle="", marker=style.marker)
+        unclear.set(markerfacecolor=f.PAPER, markeredgecolor=style.colour)
+    f.null_line(ax, 0, "_")
+    f.block_axis(ax, blocks_of(tables))
+    f.label_axes(ax, y=title)
+
+
 def records(table: pd.DataFrame, key: str) -> dict[str, dict[str, Any]]:
     """{value of the key column: its row}."""
     return {str(row[key]): {str(k): v for k, v in row.items()} for row in table.to_dict("records")}
