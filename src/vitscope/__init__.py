@@ -1,4 +1,4 @@
-"""vitscope looks inside vision transformers.
+"""vitscope looks inside transformers.
 
 Names are loaded on first use, so that ``import vitscope`` costs nothing.
 """

@@ -109,7 +109,7 @@ def usage() -> str:
     commands = "".join(f"  {name:<{width}}  {text}\n" for name, text in COMMANDS.items())
     return (
         "usage: vitscope COMMAND [OPTIONS]\n\n"
-        "vitscope looks inside vision transformers.\n\n"
+        "vitscope looks inside transformers.\n\n"
         f"commands:\n{commands}\n"
         f"examples:\n{EXAMPLES}\n"
         "`vitscope COMMAND --help` shows a command's options; `vitscope --version` the version.\n"
