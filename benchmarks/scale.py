@@ -4,15 +4,15 @@ python benchmarks/scale.py tokens        # or heads, classes: each at three size
 python benchmarks/scale.py base          # ViT-B/16: what one image costs, for the estimates
 python benchmarks/scale.py reading --data path/to/imagenet    # what reading one image costs
 
-Times are those of one core (one thread, CPU time, so that what else runs hardly counts). The cost of a lens is the time
-of a pass with it, minus that of a pass without any, both as minima of interleaved repeats. An exponent is the slope of
-a straight line through log cost against log size: of three sizes a description, no law.
+Times are those of one core (one thread, CPU time). The cost of a lens is the time of a pass with it, minus that of a
+pass without any, both as minima of interleaved repeats, of which there are as many as fit into --seconds. The doubt of
+a cost is how far the minima of the even and of the odd repeats are apart. An exponent is the slope of a straight line
+through log cost against log size: of three sizes a description, no law.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ SETS = {  # what somebody would ask for
     "separation": ("separation",),
     "causes.attribution": ("causes.attribution",),
 }
-SIZES = {"tokens": (112, 160, 224), "heads": (3, 6, 12), "classes": (10, 100, 1000)}  # of tokens: pixels of a side
+SIZES = {"tokens": (160, 224, 320), "heads": (3, 6, 12), "classes": (10, 100, 1000)}  # of tokens: pixels of a side
 BLOCKS = 3  # cost per block is what is wanted
 NOTHING = "forward"
 LABELS = [0, 1] * 16
@@ -90,46 +90,62 @@ def one_pass(model: Model, batch: Batch, analyses: Sequence[Analysis]) -> Callab
     return go
 
 
-def seconds_of(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """The smallest CPU time of interleaved repeats, after one that warms up."""
+def times_of(contenders: dict[str, Callable[[], None]], seconds: float) -> dict[str, np.ndarray]:
+    """CPU times, after one that warms up. Each contender in turn gets as many seconds, so that cheap ones run often."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats + 1):
-        for name, run in contenders.items():
-            start = time.process_time()
-            run()
-            times[name].append(time.process_time() - start)
-    return {name: min(values[1:]) for name, values in times.items()}
+    spent = dict.fromkeys(contenders, 0.0)
+    while sum(spent.values()) < seconds or min(map(len, times.values())) < 5:
+        name = min(spent, key=lambda n: (len(times[n]) >= 5, spent[n]))
+        start = time.process_time()
+        contenders[name]()
+        times[name].append(time.process_time() - start)
+        spent[name] += times[name][-1]
+    return {name: np.array(values[1:]) for name, values in times.items()}
 
 
-def grow(axis: str, lenses: Sequence[str], n: int, repeats: int) -> None:
+def costs_of(times: dict[str, np.ndarray]) -> dict[str, tuple[float, float]]:
+    """{lens: (milliseconds beyond the pass without any, doubt)}"""
+
+    def cost(name: str, some: slice) -> float:
+        return 1000 * (times[name][some].min() - (times[NOTHING][some].min() if name != NOTHING else 0))
+
+    halves = slice(0, None, 2), slice(1, None, 2)
+    return {name: (cost(name, slice(None)), abs(cost(name, halves[0]) - cost(name, halves[1]))) for name in times}
+
+
+def grow(axis: str, lenses: Sequence[str], n: int, seconds: float) -> None:
     """Milliseconds per image and block at three sizes, and the exponent."""
-    sizes, costs = [], []
+    sizes, lines, repeats = [], [], []
     for size in SIZES[axis]:
         option = {"tokens": "img_size", "heads": "num_heads", "classes": "num_classes"}[axis]
         model = make_model("vit_tiny_patch16_224", **{"depth": BLOCKS, "num_classes": 1000} | {option: size})
         sizes.append(model.layout.tokens if axis == "tokens" else size)
-        seconds = seconds_of(contenders(model, n, {lens: (lens,) for lens in lenses}), repeats)
-        floor = seconds[NOTHING]
-        costs.append({k: 1000 * (t - (floor if k != NOTHING else 0)) / n / BLOCKS for k, t in seconds.items()})
-    print(f"| {axis} | {' | '.join(f'{s:,}' for s in sizes)} | exponent |\n|---|{'--:|' * (len(sizes) + 1)}")
+        times = times_of(contenders(model, n, {lens: (lens,) for lens in lenses}), seconds / len(SIZES[axis]))
+        lines.append({k: np.array(cost) / n / BLOCKS for k, cost in costs_of(times).items()})
+        repeats += [len(values) for values in times.values()]
+    print(f"| {axis} | {' | '.join(f'{s:,}' for s in sizes)} | doubt | exponent |\n|---|{'--:|' * (len(sizes) + 2)}")
     for name in (NOTHING, *lenses):
-        line = [cost[name] for cost in costs]
-        print(f"| `{name}` | {' | '.join(f'{c:.2f}' for c in line)} | {exponent(sizes, line)} |", flush=True)
+        costs, doubts = np.array([line[name] for line in lines]).T
+        shown = " | ".join(f"{cost:.2f}" for cost in costs)
+        print(f"| `{name}` | {shown} | {max(doubts):.2f} | {exponent(sizes, costs, doubts)} |", flush=True)
+    print(f"{n} images, {min(repeats)} to {max(repeats)} repeats")
 
 
-def exponent(sizes: Sequence[float], costs: Sequence[float]) -> str:
-    """'2.1'; nothing where a cost is within the noise."""
-    if min(costs) < 0.02:
+def exponent(sizes: Sequence[float], costs: np.ndarray, doubts: np.ndarray) -> str:
+    """'2.1'; nothing where a cost is not three times its doubt."""
+    if (costs < np.maximum(3 * doubts, 0.01)).any():
         return "–"
-    slope = np.polyfit([math.log(s) for s in sizes], [math.log(c) for c in costs], 1)[0]
-    return f"{slope:.1f}"
+    return f"{np.polyfit(np.log(sizes), np.log(costs), 1)[0]:.1f}"
 
 
-def base(n: int, repeats: int) -> None:
-    model = make_model("vit_base_patch16_224")
-    seconds = seconds_of(contenders(model, n, dict(SETS)), repeats)
-    for name, time_of in seconds.items():
-        print(f"| {name} | {time_of / n:.2f} | {time_of / seconds[NOTHING]:.2f} |", flush=True)
+def base(n: int, seconds: float) -> None:
+    """Seconds per image of a whole pass, how far the two halves of the repeats are apart, ratio to the forward pass."""
+    times = times_of(contenders(make_model("vit_base_patch16_224"), n, dict(SETS)), seconds)
+    floor = times[NOTHING].min()
+    for name, values in times.items():
+        doubt = abs(values[::2].min() - values[1::2].min()) / n
+        print(f"| {name} | {values.min() / n:.3f} | {doubt:.3f} | {values.min() / floor:.2f} |", flush=True)
+    print(f"{n} images, {min(map(len, times.values()))} to {max(map(len, times.values()))} repeats")
 
 
 def reading(data: str, images: int) -> None:
@@ -147,18 +163,18 @@ def main() -> None:
     parser.add_argument("what", nargs="?", default="classes", choices=[*SIZES, "base", "reading"])
     parser.add_argument("--lenses", default=",".join(LENSES))
     parser.add_argument("--images", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=300, help="what the repeats may take together")
     parser.add_argument("--data")
     given = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
     if given.what == "base":
-        base(given.images, given.repeats)
+        base(given.images, given.seconds)
     elif given.what == "reading":
         reading(given.data, given.images)
     else:
-        grow(given.what, given.lenses.split(","), given.images, given.repeats)
-    print(f"one thread, torch {torch.__version__}, {given.images} images, {given.repeats} repeats")
+        grow(given.what, given.lenses.split(","), given.images, given.seconds)
+    print(f"one thread, torch {torch.__version__}")
 
 
 if __name__ == "__main__":
