@@ -31,6 +31,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="beginnings of names, such as 1 or 5-rpc; all without any")
     parser.add_argument("--write", action="store_true", help="store the new outputs")
     asked = parser.parse_args()
+    import matplotlib.font_manager  # noqa: F401  (it makes its list of fonts once, and would say so in a notebook)
+
     files = [f for f in sorted(HERE.glob("*.ipynb")) if not asked.names or f.name.startswith(tuple(asked.names))]
     wrong, started = 0, time.monotonic()
     for file in files:
