@@ -135,7 +135,8 @@ def exponent(sizes: Sequence[float], costs: np.ndarray, doubts: np.ndarray) -> s
     """'2.1'; nothing where a cost is not three times its doubt."""
     if (costs < np.maximum(3 * doubts, 0.01)).any():
         return "–"
-    return f"{np.polyfit(np.log(sizes), np.log(costs), 1)[0]:.1f}"
+    slope = round(float(np.polyfit(np.log(sizes), np.log(costs), 1)[0]), 1)
+    return f"{slope + 0:.1f}"  # no minus before zero
 
 
 def base(n: int, seconds: float) -> None:
