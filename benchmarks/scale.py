@@ -122,7 +122,7 @@ def grow(axis: str, lenses: Sequence[str], n: int, seconds: float) -> None:
         sizes.append(model.layout.tokens if axis == "tokens" else size)
         times = times_of(contenders(model, n, {lens: (lens,) for lens in lenses}), seconds / len(SIZES[axis]))
         lines.append({k: np.array(cost) / n / BLOCKS for k, cost in costs_of(times).items()})
-        repeats += [len(values) for values in times.values()]
+        repeats.extend(len(values) for values in times.values())
     print(f"| {axis} | {' | '.join(f'{s:,}' for s in sizes)} | doubt | exponent |\n|---|{'--:|' * (len(sizes) + 2)}")
     for name in (NOTHING, *lenses):
         costs, doubts = np.array([line[name] for line in lines]).T
