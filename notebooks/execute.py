@@ -49,13 +49,13 @@ def main() -> int:
 def check(file: Path, write: bool) -> list[str]:
     """Run one notebook -> what is wrong with it."""
     import nbformat
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
     stored = nbformat.read(file, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         try:
             fresh = executed(stored, folder)
-        except CellExecutionError as error:
+        except (CellExecutionError, CellTimeoutError) as error:
             return [re.sub(r"\x1b\[[\d;]*m", "", str(error))]
         problems = [p for place, cell in code_cells(fresh) for p in unwanted(cell, place, folder)]
     if write and not problems:
