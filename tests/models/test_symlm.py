@@ -48,6 +48,7 @@ def test_projections_of_attention_have_no_bias_and_the_mlp_has(published):
     assert block.mlp.fc1.bias is not None
     assert block.mlp.fc2.bias is not None
     assert build(projection_bias=True).blocks[0].attn.qkv.bias is not None
+    assert isinstance(build(activation="gelu").blocks[0].mlp.act, nn.GELU)
 
 
 def test_dropout_is_everywhere_but_on_the_weights_of_attention(published):

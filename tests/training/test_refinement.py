@@ -148,6 +148,8 @@ def test_what_makes_no_lens_is_refused_before_anything_is_written(backbone, lens
         lens("lens", frozen, model_options={"depth": 2})
     with pytest.raises(VitscopeError, match="mixup does not go with refine"):
         lens("lens", frozen, mixup=0.8)
+    with pytest.raises(VitscopeError, match="--refine RUN --refine-kind linear"):
+        lens("lens", "linear")
     with pytest.raises(VitscopeError, match="There is no model 'nothing'"):
         lens("lens", "nothing").check()
     with pytest.raises(DataError, match="4 classes"):

@@ -15,6 +15,11 @@ OF_LEARNING = ("mixup", "cutmix", "cutmix_minmax", "distillation", "loss", "smoo
 
 def check_frozen(options: TrainOptions) -> None:
     """A frozen model is taken as it is, and its heads have a loss of their own."""
+    if options.refine in ("refined", "linear"):
+        raise VitscopeError(
+            f"refine={options.refine} is a kind of lens: refine says which model is frozen, --refine RUN --refine-kind "
+            f"{options.refine}."
+        )
     plain = type(options)()
     for name in (*OF_MODEL, *OF_LEARNING):
         if getattr(options, name) != getattr(plain, name):
