@@ -51,7 +51,7 @@ class Language(Task):
         return losses.view(targets.shape).sum(-1)
 
     def right(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return ((outputs.argmax(-1) == targets) & (targets >= 0)).sum(-1)
+        return first_guesses(outputs.detach(), targets).sum(-1)
 
     def counted(self, targets: Tensor) -> Tensor:
         return (targets >= 0).sum(-1)
@@ -66,6 +66,20 @@ class Language(Task):
         told = {"loss": mean, "perplexity": math.exp(min(mean, LONGEST))}
         # a model that looks at few words only does not know its first guess
         return told if math.isnan(right) else {**told, "accuracy": right / counted}
+
+
+def first_guesses(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Is the most likely token the one that came? (B, N, V), (B, N) -> (B, N) bool, False where nothing is compared.
+
+    On a CPU the largest value is found five times as fast as its place, which is asked for only where it may be right.
+    """
+    asked = targets >= 0
+    if outputs.device.type != "cpu":  # choosing rows would wait for the device
+        return (outputs.argmax(-1) == targets) & asked
+    own = outputs.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+    found = (own >= outputs.amax(-1)) & asked
+    found[found.clone()] = outputs[found].argmax(-1) == targets[found]  # of equal ones the first
+    return found
 
 
 def token_losses(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
