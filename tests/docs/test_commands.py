@@ -17,6 +17,7 @@ PLACEHOLDER = re.compile(r"\.\.\.|\[[A-Z-]|OPTIONS")  # a pattern of commands, n
 STOPS = (
     "vitscope.training.train",
     "vitscope.sweeps.sweep",
+    "vitscope.sweeps.command.make_executor",
     "vitscope.report.page.draw_report",
     "vitscope.repeat.rerun",
     "vitscope.papers.table.paper_table",
@@ -28,7 +29,8 @@ STOPS = (
     "vitscope.demonstration.demo_text",
     "vitscope.demonstration.demo_segmentation",
 )
-UNSEEN = (  # there is nothing at path/to/imagenet
+UNSEEN = (  # there is nothing at path/to/imagenet, and no SLURM
+    "vitscope.sweeps.command.choose_cluster",
     "vitscope.data.registry.check_place",
     "vitscope.models.naming.check_weights_file",
     "vitscope.models.naming.check_model_name",
