@@ -115,7 +115,8 @@ def costs_of(times: dict[str, np.ndarray]) -> dict[str, tuple[float, float]]:
 
 def grow(axis: str, lenses: Sequence[str], n: int, seconds: float) -> None:
     """Milliseconds per image and block at three sizes, and the exponent."""
-    sizes, lines, repeats = [], [], []
+    sizes, lines = [], []
+    repeats: list[int] = []
     for size in SIZES[axis]:
         option = {"tokens": "img_size", "heads": "num_heads", "classes": "num_classes"}[axis]
         model = make_model("vit_tiny_patch16_224", **{"depth": BLOCKS, "num_classes": 1000} | {option: size})
