@@ -24,8 +24,8 @@ def desk_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Weights of timm are random here: nothing is fetched. Modules, families and gradients are put back."""
+def _as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Weights of timm are random here: nothing is fetched. Modules of the page, families and gradients are put back."""
     import timm
 
     build, known, grad, families = timm.create_model, set(sys.modules), torch.is_grad_enabled(), dict(MODELS)
@@ -35,5 +35,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_grad_enabled(grad)
     MODELS.clear()
     MODELS.update(families)
-    for name in [name for name in sys.modules if name not in known and "." not in name]:
-        del sys.modules[name]
+    here = str(tmp_path_factory.getbasetemp())
+    for name, module in [*sys.modules.items()]:
+        if name not in known and (module.__spec__ is None or str(module.__spec__.origin).startswith(here)):
+            del sys.modules[name]  # an installed package stays whole
