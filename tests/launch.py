@@ -47,7 +47,7 @@ class Launched:
     def __init__(
         self, *words: object, world: int = 1, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="launch-"))
+        self.folder = Path(tempfile.mkdtemp(dir=_said().name))
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
         ranks: list[dict[str, str]] = [{}]
         if world > 1:
@@ -94,6 +94,12 @@ def free_port() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return str(free.getsockname()[1])
+
+
+@cache
+def _said() -> tempfile.TemporaryDirectory[str]:
+    """What all processes write; it goes when the tests end."""
+    return tempfile.TemporaryDirectory(prefix="launch-")
 
 
 @cache

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -79,18 +78,12 @@ else:
 """
 
 
-def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
 def job(out, grim="", world=1):
     """One call of analyze, as the environment of each of its processes."""
     one = {"OUT": str(out), "SEEN": f"{out}.seen", "GRIM": grim}
     if world == 1:
         return [one]
-    common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": launch.free_port()}
     return [common | {"RANK": str(rank)} for rank in range(world)]
 
 
@@ -177,7 +170,7 @@ def test_a_killed_pair_of_processes_goes_on_as_a_pair_only(attempts):
 def test_torchrun_shares_1001_images_between_two_processes(script, attempts, tmp_path):
     folder, _, _ = attempts
     out = tmp_path / "run"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", free_port()]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     result = call([*launcher, str(script)], OUT=str(out), SEEN=f"{out}.seen")
     assert result.returncode == 0, result.stderr
     work = seen(out)

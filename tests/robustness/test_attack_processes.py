@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 from pathlib import Path
 
 import pandas as pd
@@ -55,17 +54,11 @@ else:
 """
 
 
-def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
-
-
 def job(out: Path, grim: int = 0, world: int = 1) -> list[dict[str, str]]:
     one = {"OUT": str(out), "GRIM": str(grim)}
     if world == 1:
         return [one]
-    common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": launch.free_port()}
     return [common | {"RANK": str(rank)} for rank in range(world)]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 
 import pytest
 
@@ -53,9 +52,7 @@ def job(out, kill="", world=1):
     one = {"OUT": str(out), "KILL": kill}
     if world == 1:
         return [one]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    common = one | {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": launch.free_port()}
     return [common | {"RANK": str(rank)} for rank in range(world)]
 
 
