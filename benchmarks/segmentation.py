@@ -6,20 +6,21 @@
     python benchmarks/segmentation.py --cpu           # the processor's time, where other programs run beside it
 
 A forward pass includes the decoder and resizing its classes to the picture. `evaluate` reads pictures and label maps
-that lie in memory, and counts confusions. Each is timed over few and over many images, and what counts is the time of
-one more image: a run takes a while to begin and to end, however many images it has. Memory is that of processes of
-their own, which never give their peak back.
+that lie in memory, and counts confusions. After each batch that it has read and counted, the same batch goes through
+the model alone: slow drifts of the machine hit both alike. What a run takes to begin and to end is not in it. Memory is
+that of processes of their own, which never give their peak back.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,25 @@ import numpy as np
 import torch
 
 import vitscope
-from timing import interleaved
+from timing import report
 
 CLASSES, SIDE, BATCH = 21, 224, 16
 BOUND, FLAT = 1.15, 1.05
 
 
+@functools.cache
+def noise(i: int) -> np.ndarray:
+    return np.random.default_rng(i).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+
+
+@functools.cache
+def squares(i: int) -> np.ndarray:
+    small = np.random.default_rng(i).integers(0, CLASSES, (7, 7), dtype=np.uint8)
+    return small.repeat(SIDE // 7, 0).repeat(SIDE // 7, 1)
+
+
 class Scenes:
-    """Pictures of noise, or their label maps of large squares, made when they are looked at."""
+    """Pictures of noise, or their label maps of large squares: 64 of them, again and again."""
 
     alike = True  # in size
 
@@ -47,10 +59,7 @@ class Scenes:
     def __getitem__(self, i: int) -> np.ndarray:
         if not 0 <= i < self.n:
             raise IndexError(i)
-        rng = np.random.default_rng(i % 64)
-        if not self.maps:
-            return rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-        return rng.integers(0, CLASSES, (7, 7), dtype=np.uint8).repeat(SIDE // 7, 0).repeat(SIDE // 7, 1)
+        return squares(i % 64) if self.maps else noise(i % 64)
 
 
 def scenes(images: int) -> Any:
@@ -69,30 +78,36 @@ def model(decoder: str) -> vitscope.Model:
     return vitscope.open_model("segmenter", "random", num_classes=CLASSES, decoder=decoder)
 
 
-def run(opened: vitscope.Model, images: int, analyses: list[str]) -> None:
+def run(opened: vitscope.Model, data: Any, analyses: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        vitscope.analyze(opened, scenes(images), analyses, out, batch_size=BATCH, progress=False, report=False)
+        vitscope.analyze(opened, data, analyses, out, batch_size=BATCH, gallery=0, progress=False, report=False)
 
 
-@torch.inference_mode()
-def forwards(opened: vitscope.Model, batches: list[torch.Tensor]) -> None:
-    for images in batches:
-        opened(images)
+def batch_by_batch(
+    opened: vitscope.Model, images: int, analysis: str, clock: Callable[[], float]
+) -> tuple[list[float], list[float]]:
+    """Seconds of a forward pass and of the analysis, reading included, of every batch of one run."""
+    alone: list[float] = []
+    whole: list[float] = []
+    data = scenes(images)
+    read = data.batches
 
+    def watched(*args: Any, **options: Any) -> Iterator[Any]:
+        batches, start = read(*args, **options), clock()
+        for batch in batches:
+            inputs = batch.inputs
+            yield batch
+            whole.append(clock() - start)
+            start = clock()
+            with torch.inference_mode():
+                opened(inputs)
+            alone.append(clock() - start)
+            start = clock()
 
-def per_image(seconds: dict[str, list[float]], few: int, many: int) -> None:
-    """From the minima of `NAME, N images`: what one more image costs, and what is left of the few."""
-    print(f"{'':24} {'ms per image':>12}  {'ratio':>6}  {'begin and end (s)':>17}")
-    base = None
-    for name in dict.fromkeys(name.split(", ")[0] for name in seconds):
-        least = [min(seconds[f"{name}, {images} images"]) for images in (few, many)]
-        more = (least[1] - least[0]) / (many - few)
-        base = base or more  # the first one
-        verdict = ""
-        if name == "evaluate":
-            verdict = f"   bound {BOUND}: {'kept' if more / base <= BOUND else 'MISSED'}"
-        print(f"{name:24} {1000 * more:12.2f}  {more / base:6.3f}  {least[0] - few * more:17.2f}{verdict}")
+    data.batches = watched
+    run(opened, data, [analysis])
+    return alone[1:], whole[1:]  # the first ones find everything cold
 
 
 def peak(images: int) -> int:
@@ -108,36 +123,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--images", type=int, nargs=2, default=[64, 512], metavar=("FEW", "MANY"))
-    parser.add_argument(
-        "--timed", type=int, nargs=2, default=[32, 96], metavar=("FEW", "MANY"), help="images of the timed passes"
-    )
+    parser.add_argument("--timed", type=int, default=96, metavar="N", help="images of a timed pass")
     parser.add_argument("--decoder", nargs="+", default=["linear", "mask"])
     parser.add_argument("--cpu", action="store_true", help="time of the processor: other programs run meanwhile")
     parser.add_argument("--no-memory", action="store_true", help="leave memory out")
     parser.add_argument("--bounds", action="store_true", help="time nothing but what has a bound")
     parser.add_argument("--here", type=int, metavar="N", help="run over N images in this process and print the bytes")
     given = parser.parse_args()
-    every = ["segmentation", "patches.identifiability", "patches.attention"]
+    lenses = ["patches.identifiability", "patches.attention"]
     if given.here is not None:
-        run(model("linear"), given.here, every)
+        run(model("linear"), scenes(given.here), ["segmentation", *lenses])
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
         return
-    few, many = given.timed
-    size = f"{few} and {many} images of {SIDE}x{SIDE}, batch {BATCH}, {given.repeats} repeats"
+    clock = time.process_time if given.cpu else time.perf_counter
+    size = f"{given.timed} images of {SIDE}x{SIDE}, batch {BATCH}, {given.repeats} repeats"
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {size}")
     for decoder in given.decoder:
         opened = model(decoder)
         print(opened)
-        batches = [batch.inputs for batch in scenes(many).batches(opened.preprocess, BATCH)]
-        timed: dict[str, Any] = {"forward passes": lambda n: forwards(opened, batches[: n // BATCH])}  # noqa: B023
-        for name in ["segmentation"] if given.bounds else every:
-            shown = "evaluate" if name == "segmentation" else name
-            timed[shown] = lambda n, name=name: run(opened, n, [name])  # noqa: B023
-        contenders = {
-            f"{name}, {images} images": partial(call, images) for name, call in timed.items() for images in (few, many)
-        }
-        clock = time.process_time if given.cpu else time.perf_counter
-        per_image(interleaved(contenders, given.repeats, 1, clock), few, many)
+        names = (
+            {"evaluate": "segmentation"} if given.bounds else {"evaluate": "segmentation", **dict(zip(lenses, lenses))}
+        )
+        seconds: dict[str, tuple[list[float], list[float]]] = {shown: ([], []) for shown in names}
+        for _ in range(given.repeats):
+            for shown, name in names.items():
+                for pool, new in zip(seconds[shown], batch_by_batch(opened, given.timed, name, clock)):
+                    pool.extend(new)
+        for shown, (alone, whole) in seconds.items():
+            bounds = {shown: BOUND} if shown == "evaluate" else None
+            report({"forward pass": alone, shown: whole}, "forward pass", bounds)
     if given.no_memory:
         return
     peaks = [peak(images) for images in given.images]

@@ -11,8 +11,11 @@ there. A pixel without a class (-1) is in no sum, whatever is answered there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -167,11 +170,17 @@ def bands(outputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def strongest(logits: Tensor) -> Tensor:
     """The class of the largest logit, the first of equals: (B, C, ...) -> (B, ...) int64.
 
-    argmax(1), which on a CPU takes four times as long where the classes of a pixel do not lie side by side.
+    argmax(1), which takes up to six times as long on a CPU.
     """
     classes = logits.shape[1]
-    if logits.device.type != "cpu" or logits.stride(1) == 1:
+    if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
         return logits.argmax(1)
+    if logits.stride(1) == 1:  # the classes of a pixel lie side by side
+        values = logits.detach().movedim(1, -1)
+        pieces = np.array_split(values.reshape(-1, classes).numpy(), torch.get_num_threads())
+        with ThreadPoolExecutor(len(pieces)) as pool:  # NumPy lets others run meanwhile
+            found = np.concatenate([*pool.map(partial(np.argmax, axis=-1), pieces)])
+        return torch.from_numpy(found).view(values.shape[:-1])
     kind = torch.uint8 if classes < 256 else torch.int16
     down = torch.arange(classes, 0, -1, dtype=kind).view(-1, *[1] * (logits.ndim - 2))  # (C, 1, ...)
     largest = (logits == logits.amax(1, keepdim=True)).to(kind).mul_(down).amax(1)  # (B, ...)
@@ -186,13 +195,15 @@ def answered(outputs: Tensor, targets: Tensor) -> Tensor:
 def confusions(answers: Tensor, targets: Tensor, classes: int) -> Tensor:
     """How many pixels of class t are taken for p, in each image: twice (B, H, W) -> (B, C, C) int64.
 
-    Sums at places that are known beforehand: a device is not waited for, and an ignored pixel adds nothing.
+    Sums at places that are known beforehand: a device is not waited for. Ignored pixels have a row of their own, which
+    is left out.
     """
-    items = torch.arange(len(targets), device=targets.device).view(-1, 1, 1)
-    known = targets >= 0
-    place = (items * classes + targets.clamp(min=0)) * classes + answers.to(targets.device)
-    counts = torch.zeros(len(targets) * classes * classes, dtype=torch.int64, device=targets.device)
-    return counts.index_add_(0, place.flatten(), known.flatten().long()).view(-1, classes, classes)
+    items, size = len(targets), (classes + 1) * classes
+    first = size * torch.arange(items, device=targets.device).view(-1, 1, 1)
+    place = targets.add(1).mul_(classes).add_(answers.to(targets.device)).add_(first).flatten()
+    counts = torch.zeros(items * size, dtype=torch.int64, device=targets.device)
+    counts.index_add_(0, place, counts.new_ones(()).expand(len(place)))
+    return counts.view(items, classes + 1, classes)[:, 1:]
 
 
 def class_iou(matrix: Tensor) -> Tensor:

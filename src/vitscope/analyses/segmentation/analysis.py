@@ -75,9 +75,7 @@ class SegmentationFigures(Analysis):
         assert batch.outputs is not None
         answers = answered(batch.outputs.detach(), batch.targets).cpu()
         matrices = confusions(answers, batch.targets, self.classes)  # (B, C, C)
-        for i, number in enumerate(batch.indices.tolist()):
-            condition, item = self.place(number)
-            self._count(condition, item, matrices[i])
+        self._count([self.place(number) for number in batch.indices.tolist()], matrices)
         self._emit(batch, matrices)
         shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
         if shown and self.setting.folder is not None and not self.setting.control:
@@ -86,15 +84,16 @@ class SegmentationFigures(Analysis):
             told = [f"{name.replace('_', ' ')} {severity}" if severity else "" for name, severity in places]
             self.emit(GALLERY, save_maps(folder, batch, shown, answers, matrices, told))
 
-    def _count(self, condition: int, item: int, matrix: Tensor) -> None:
-        if not int(matrix.sum()):
-            return
-        self.sums["confusions"][condition] += matrix
-        self.sums["images"][condition] += 1
-        counts = torch.stack([matrix.diagonal(), matrix.sum(1), matrix.sum(0)])  # (3, C)
-        there = counts.any(0).nonzero().flatten()
-        weights = torch.from_numpy(poisson_weights(self.setting.seed, item, self.draws)).long()
-        self.sums["samples"][condition][:, :, there] += weights[:, None, None] * counts[:, there]
+    def _count(self, places: list[tuple[int, int]], matrices: Tensor) -> None:
+        """Confusions (B, C, C) of (condition, item). Whole numbers below 2^53: products in float64 are exact."""
+        weights = np.stack([poisson_weights(self.setting.seed, item, self.draws) for _, item in places])  # (B, R)
+        counts = torch.stack([matrices.diagonal(dim1=1, dim2=2), matrices.sum(2), matrices.sum(1)], 1)  # (B, 3, C)
+        for condition in {condition for condition, _ in places}:
+            which = [i for i, place in enumerate(places) if place[0] == condition]
+            drawn = weights[which].T.astype(np.float64) @ counts[which].flatten(1).numpy().astype(np.float64)
+            self.sums["samples"][condition] += torch.from_numpy(drawn).long().view(self.draws, *counts.shape[1:])
+            self.sums["confusions"][condition] += matrices[which].sum(0)
+            self.sums["images"][condition] += (counts[which, 1].sum(1) > 0).sum()
 
     def _emit(self, batch: Batch, matrices: Tensor) -> None:
         """One row per image and class that is there or answered."""

@@ -98,8 +98,7 @@ class SegmentationAttack(SegmentationFigures):
                     self.threat.verify(found, images, eps.value, attack.name)
                     answers = answered(self.target.answer(found), targets).cpu()
                     matrices = confusions(answers, batch.targets, self.classes)
-                    for i, item in enumerate(batch.indices.tolist()):
-                        self._count(number, item, matrices[i])
+                    self._count([(number, item) for item in batch.indices.tolist()], matrices)
                     if eps.text == self.lens_eps:
                         self._look(attack.name, found, batch)
             if self.lens and NOISE not in self.attacks:  # the null
