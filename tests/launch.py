@@ -48,6 +48,8 @@ class Launched:
         self, *words: object, world: int = 1, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=_said().name))
+        for stream in ("stdout", "stderr"):
+            (self.folder / stream).touch()
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
         ranks: list[dict[str, str]] = [{}]
         if world > 1:
@@ -165,6 +167,7 @@ def _become(order: dict) -> None:
     import torch
 
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell ignore Ctrl-C
     for number, stream in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(f"{order['folder']}/{stream}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), number)
     os.environ.clear()

@@ -9,7 +9,7 @@ import pytest
 
 import vitscope
 from vitscope.cli import run
-from vitscope.training import RECIPES
+from vitscope.training import RECIPES, train
 
 
 def test_the_demo_with_texts_walks_the_whole_way(tmp_path: Path) -> None:
@@ -19,6 +19,8 @@ def test_the_demo_with_texts_walks_the_whole_way(tmp_path: Path) -> None:
     options = {**quick.options, "share": 0.1, "vocabulary": "characters", "model_options": sizes, "context": 32}
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
         patch.setitem(RECIPES, "quick-text", dataclasses.replace(quick, options=options))
+        # one after the other: `demo` starts processes in tests/test_demonstration.py
+        patch.setattr("vitscope.training.side_by_side.train_side_by_side", lambda several: [*map(train, several)])
         patch.setattr("vitscope.demonstration.WINDOWS", {"unit": "windows", "context": 32, "windows": 24})
         assert run(["demo", "--text", "--epochs", "1", "--no-progress", "--out", str(tmp_path)]) == 0
     assert "perplexity" in printed.getvalue()

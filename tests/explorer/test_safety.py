@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 
 import pytest
 from PIL import Image
 
+import launch
 import vitscope
 from vitscope.errors import VitscopeError
 from vitscope.explorer.safety import Guard, check_origin
@@ -119,38 +118,15 @@ def test_a_port_in_use_is_said_in_words(explorer, model):
 
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(weights, tmp_path):
     httpx = pytest.importorskip("httpx")
-    command = [
-        sys.executable,
-        "-m",
-        "vitscope",
-        "explore",
-        "vit_tiny_patch16_224",
-        "--weights",
-        str(weights(0)),
-        "--no-browser",
-    ]
-    command += [
-        "--model-options",
-        "img_size=28",
-        "patch_size=7",
-        "in_chans=1",
-        "embed_dim=16",
-        "depth=3",
-        "num_heads=2",
-    ]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ),
-        # tests in the background of a shell ignore Ctrl-C, and so would what they start
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    sizes = ["img_size=28", "patch_size=7", "in_chans=1", "embed_dim=16", "depth=3", "num_heads=2"]
+    words = ["vit_tiny_patch16_224", "--weights", weights(0), "--no-browser", "--model-options", *sizes]
+    process = launch.Launched("-m", "vitscope", "explore", *words, cwd=tmp_path)
     try:
-        assert "Ctrl-C ends it" in process.stdout.readline()
-        address = process.stdout.readline().strip()
+        while process.running() and len(process.said("stdout").splitlines()) < 2:
+            time.sleep(0.01)
+        told, address = process.said("stdout").splitlines()[:2]
+        assert "Ctrl-C ends it" in told
+        address = address.strip()
         port = int(address.split(":")[2].split("/")[0])
         held = socket.create_connection(("127.0.0.1", port), 5)  # somebody who is still connected
         http = httpx.Client(base_url=address.split("/?")[0], trust_env=False, timeout=30)
@@ -162,17 +138,16 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(weights, tmp_path):
         attack = {"subject": subject, "attack": "pgd", "eps": 8, "steps": 100}
         with contextlib.suppress(httpx.TransportError), http.stream("POST", "/api/break", json=attack) as answer:
             assert "steps" in next(answer.iter_lines())  # and an attack that is at its first step
-            process.send_signal(signal.SIGINT)
+            process.kill(signal.SIGINT)
             begun = time.monotonic()
-            code = process.wait(20)
+            ended = process.wait(20)
             waited = time.monotonic() - begun
         held.close()
         http.close()
     finally:
         process.kill()
-    err = process.communicate()[1]
-    assert code == 130
-    assert err.strip() == "Stopped."
+    assert ended.returncode == 130
+    assert ended.stderr.strip() == "Stopped."
     assert waited < 15  # a guard against hanging, not a measurement
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OSError):
