@@ -147,7 +147,7 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(weights, tmp_path):
     finally:
         process.kill()
     assert ended.returncode == 130
-    assert ended.stderr.strip() == "Stopped."
+    assert ended.stderr.strip() == "Stopped.", ended.stderr
     assert waited < 15  # a guard against hanging, not a measurement
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OSError):

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +46,11 @@ class Explorer:
         quiet: dict[str, Any] = {"log_level": "critical", "access_log": False, "lifespan": "off", "ws": "none"}
         config = uvicorn.Config(self._server.application(), timeout_graceful_shutdown=0, **quiet)
         self._uvicorn = uvicorn.Server(config)
-        run = partial(self._uvicorn.run, sockets=[self._socket])
-        self._thread = threading.Thread(target=run, name="vitscope-explorer-server", daemon=True)
-        self._thread.start()
+        # An event in the place of Thread.join: Python 3.11 takes a thread for ended once Ctrl-C interrupts a join of it.
+        self._ended = threading.Event()
+        threading.Thread(target=self._serve, name="vitscope-explorer-server", daemon=True).start()
         until = time.monotonic() + STARTING
-        while not self._uvicorn.started and self._thread.is_alive() and time.monotonic() < until:
+        while not self._uvicorn.started and not self._ended.is_set() and time.monotonic() < until:
             time.sleep(0.01)
         if not self._uvicorn.started:
             self.close()
@@ -64,15 +63,21 @@ class Explorer:
 
     def wait(self) -> None:
         """Until it ends; Ctrl-C interrupts."""
-        while self._thread.is_alive():
-            self._thread.join(0.5)
+        while not self._ended.wait(0.5):
+            pass
 
     def close(self) -> None:
         """End the server and whatever it computes. May be called twice."""
         self._uvicorn.should_exit = self._uvicorn.force_exit = True
         self._server.close()
-        self._thread.join(5)
-        self._socket.close()
+        self._ended.wait(5)
+
+    def _serve(self) -> None:
+        try:
+            self._uvicorn.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+            self._ended.set()
 
     def __enter__(self) -> Explorer:
         return self
