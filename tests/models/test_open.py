@@ -326,4 +326,5 @@ def test_a_notebook_shows_what_a_model_is():
     assert "&lt;b&gt;mine&lt;/b&gt;" in html
     assert f"{sum(p.numel() for p in model.module.parameters()):,}" in html
     assert "2 of 3 heads, 64 dimensions each" in html
+    assert "28 x 28, in colour" in html
     assert "rpc in block 0" in html

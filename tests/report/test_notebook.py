@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
@@ -83,6 +84,15 @@ def test_a_run_shows_its_cards_and_figures(make_run: Callable[..., Run]) -> None
     (figure,) = pictures(html)
     assert figure.size == (round(7.0 * DPI), round(2.6 * DPI))
     assert len(html) < 40_000
+
+
+@pytest.mark.usefixtures("blobs")
+def test_a_run_shows_its_remarks(make_run: Callable[..., Run]) -> None:
+    run = make_run("vit_tiny")
+    (run.path / "warnings.json").write_text(json.dumps({"warnings": ["The pictures <b> are in colour."]}))
+    assert "Note: The pictures <b> are in colour." in Read(run._repr_html_()).text
+    (run.path / "warnings.json").unlink()
+    assert "Note:" not in run._repr_html_()
 
 
 @pytest.mark.usefixtures("blobs")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from vitscope.models.preprocessing import UNTOUCHED, Preprocess
+
 if TYPE_CHECKING:
     from vitscope.models.model import Model
 
@@ -28,6 +30,7 @@ def facts(model: Model) -> dict[str, str]:
         "blocks": f"{layout.blocks} of {layout.heads} heads, {layout.head_dim} dimensions each",
         "residual stream": f"{layout.width} wide",
         "tokens": str(layout).partition("; ")[2],
+        "pictures": _size(model.preprocess),
         "words" if words else "classes": f"{model.num_classes:,}" if model.num_classes else "none: it has no head",
         "attention": ", ".join(converted),  # of those that are converted; others are as they were built
         "parameters": f"{weights:,}",
@@ -36,6 +39,14 @@ def facts(model: Model) -> dict[str, str]:
         "edited now": ", ".join(model.active_edits()),
     }
     return {name: text for name, text in found.items() if text}
+
+
+def _size(preprocess: object) -> str:
+    """What every picture is made into before it goes in: a small or grey model sees less than a person does."""
+    if not isinstance(preprocess, Preprocess) or preprocess == UNTOUCHED:
+        return ""
+    channels, height, width = preprocess.input_size
+    return f"{height} x {width}, " + {1: "grey", 3: "in colour"}.get(channels, f"{channels} channels")
 
 
 def model_html(model: Model) -> str:

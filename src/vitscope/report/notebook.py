@@ -76,7 +76,7 @@ def register_display(kind: str) -> Callable[[T], T]:
 
 @register_display("run")
 def run_html(run: Run) -> Markup:
-    """A line about the run, its cards, and its figures, folded."""
+    """A line about the run, what a reader has to know, its cards, and its figures, folded."""
     from vitscope.report.figures import model_styles
 
     labelled, failures = gather(run), Failures()
@@ -84,11 +84,13 @@ def run_html(run: Run) -> Markup:
     cards = Markup("").join(_card(card) for card in cards_of(panels, model_styles(labelled)))
     folded = Markup('<details style="margin:.3em 0"><summary>{} <code style="{}">{}</code></summary>{}</details>')
     behind = Markup("").join(folded.format(p.title, GREY, p.key, _body(p)) for p in panels if p.figures or p.html)
+    # nobody sees them otherwise who does not open the page: the command line prints them
+    notes = Markup("").join(Markup('<p style="margin:.3em 0">Note: {}</p>').format(text) for text in run.warnings)
     notices = Markup("").join(Markup("<p>{}</p>").format(text) for text in failures.told)
     return Markup(
-        '<div style="{}">{}<p style="margin:.3em 0"><b>{}</b> <span style="{}">{}, {}: {}</span></p>'
+        '<div style="{}">{}<p style="margin:.3em 0"><b>{}</b> <span style="{}">{}, {}: {}</span></p>{}'
         '<div class="vitscope-small" style="display:flex;flex-wrap:wrap;gap:10px">{}</div>{}{}</div>'
-    ).format(INKS, STROKES, run.label, GREY, run.kind, run.status, run.path.name, cards, notices, behind)
+    ).format(INKS, STROKES, run.label, GREY, run.kind, run.status, run.path.name, notes, cards, notices, behind)
 
 
 def _card(card: Mapping[str, Any]) -> Markup:
