@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,7 +19,7 @@ import vitscope
 from vitscope.errors import VitscopeError
 from vitscope.registry import PANELS
 from vitscope.report.card import Card, Value
-from vitscope.report.notebook import DPI
+from vitscope.report.notebook import DPI, figure_html
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.runs import Run
 
@@ -84,6 +85,19 @@ def test_a_run_shows_its_cards_and_figures(make_run: Callable[..., Run]) -> None
     (figure,) = pictures(html)
     assert figure.size == (round(7.0 * DPI), round(2.6 * DPI))
     assert len(html) < 40_000
+
+
+def test_what_is_small_in_a_figure_keeps_its_colour() -> None:
+    figure = plt.figure(figsize=(7, 2.6))
+    for y, colour in ((0.5, "#009e73"), (0.2, "#d55e00")):
+        figure.add_artist(plt.Line2D([0.1, 0.9], [y, y + 0.1], color=colour, linewidth=20))
+    figure.add_artist(plt.Line2D([0.1, 0.11], [0.9, 0.9], color="#0072b2", linewidth=2))  # as in a legend
+    figure.figimage(np.random.default_rng(0).random((100, 400, 3)))  # many other colours
+    (image,) = pictures(str(figure_html(figure, "three lines")))
+    plt.close(figure)
+    pixels = np.asarray(image.convert("RGB")).astype(int)
+    assert (abs(pixels[:60] - (0x00, 0x72, 0xB2)).max(-1) <= 16).any()
+    assert (pixels[0] == 255).all()  # paper stays white
 
 
 @pytest.mark.usefixtures("blobs")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitscope.runs import Run
 
 T = TypeVar("T")
-DPI, COLOURS = 130, 64  # of figures: sharp on most screens, and some 15 kB each
+DPI, COLOURS = 130, 128  # of figures: sharp on most screens, and some 15 kB each
 GREY = "opacity:.7;font-size:90%"
 # the inks of small figures, which the page takes from its style sheet
 INKS = (
@@ -131,7 +131,8 @@ def figure_html(figure: Figure, alt: str) -> Markup:
     with house_style():
         figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
     buffer.seek(0)
-    image = Image.open(buffer).convert("RGB").quantize(COLOURS)
+    # by the range of colours, not by how often they occur: a thin line would get the colour of another one
+    image = Image.open(buffer).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
     return Markup('<img alt="{}" src="{}" style="width:{}px;max-width:100%;background:#fff;border-radius:6px">').format(
         alt, png_uri(image), round(figure.get_figwidth() * 100)
     )
