@@ -119,6 +119,18 @@ def test_a_copy_of_a_training_image_is_found_behind_names_that_meet_by_chance(sm
         measure(small, load_data(tmp_path, "val").batches(small.preprocess, 64), [analysis.fresh()])
 
 
+def test_probes_that_are_trained_on_other_classes_are_remarked(small, folders, monkeypatch):
+    monkeypatch.setattr(small, "classes", list("0123"))
+    same, other = (LinearProbes(train=str(folders), train_split="train", tokens="class") for _ in range(2))
+    same.start(small)
+    assert same.remarks == []
+    monkeypatch.setattr(small, "classes", ["cat", "dog", "frog", "ship"])
+    other.start(small)
+    (remark,) = other.remarks
+    assert remark.startswith("of the images that probes are trained on: ")
+    assert "cat" in remark and "by number" in remark
+
+
 def test_training_images_must_be_named_and_memory_must_do(small, folders, monkeypatch):
     with pytest.raises(VitscopeError, match=r"probes\.train="):
         measure(small, [], [LinearProbes()])

@@ -174,7 +174,9 @@ class LinearProbes(ClassSpaceAnalysis):
             self.training = load_images(
                 self.train, self.train_split, per_class=self.train_per_class, seed=self.seed, masks=False
             )
-        self.training = task_of(self.training).match(model, self.training)[0]
+        self.training, doubt = task_of(self.training).match(model, self.training)
+        if doubt and model.classes is not None:  # a head of unnamed classes: the same would be said of the data
+            self.remarks = [f"of the images that probes are trained on: {doubt}"]
         self.training.check_head(model.num_classes, model.name)
         self.known = sorted({label for label in self.training.labels if label >= 0})
         if not self.known:
