@@ -96,7 +96,7 @@ def main() -> None:
                 training.learn()
             training.run.close()
     ours, theirs = (nn.utils.parameters_to_vector(m.parameters()) for m in (training.model.module, plain.module))
-    apart = float((ours - theirs).norm() / (theirs - start).norm())
+    apart = float((ours - theirs).norm().detach() / (theirs - start).norm().detach())
     assert apart < 0.05, f"the two loops learned something else: {apart:.3f} of the way apart"
     print(f"{STEPS} steps of {options.batch_size} x {options.context} tokens, {training.model.num_classes:,} words")
     report({name: times[WARMUP:] for name, times in turns.seconds.items()}, PLAIN, {OURS: BOUND})

@@ -271,6 +271,16 @@ def test_a_model_without_a_head_is_looked_at_without_an_answer(digits):
     assert "logit" not in arrays
 
 
+def test_a_segmenter_is_refused_before_the_page_opens():
+    from vitscope.errors import VitscopeError
+    from vitscope.explorer.session import Session
+
+    sizes = {"backbone": "vit_tiny_patch16_224", "image_size": 32, "depth": 1, "embed_dim": 16, "num_heads": 2}
+    segmenter = vitscope.open_model("segmenter", "random", num_classes=3, **sizes)
+    with pytest.raises(VitscopeError, match="a class for every pixel"):
+        Session([segmenter])
+
+
 def test_models_of_pictures_and_of_texts_or_of_neither_are_refused_in_words(model, monkeypatch):
     from dataclasses import replace
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.engine import unique_label
+from vitscope.architectures.families import trunk_of
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 from vitscope.explorer import looking
 from vitscope.explorer.changes import Change, edits_of, in_words, parse_changes
@@ -58,6 +59,11 @@ class Session:
                 raise UnsupportedModelError(
                     f"{model.name} takes neither pictures nor texts: there is nothing that the page could show of its "
                     "input. `vitscope analyze` looks inside of it."
+                )
+            if trunk_of(model.module) is not model.module:
+                raise UnsupportedModelError(
+                    f"{model.name} has a class for every pixel, and the page shows models with one answer for a picture. "
+                    "`vitscope analyze` looks inside of it, patch by patch, and its report has the pictures."
                 )
         self.models, self.store = list(models), Store()
         self.text = bool(models[0].row.text)
