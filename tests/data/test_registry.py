@@ -93,3 +93,16 @@ def test_what_is_wrong_with_a_users_dataset_is_said(my_datasets: str, name: str,
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(DataError, match=r"no dataset and no folder 'fashionmnist'\. Did you mean fashion-mnist"):
         load_data("fashionmnist")
+
+
+def test_a_folder_of_label_maps_that_is_none_is_refused_by_the_name_of_its_option(tmp_path):
+    from vitscope.data.registry import check_labels
+
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "file.png").write_bytes(b"")
+    check_labels("maps", tmp_path)
+    check_labels(None)
+    with pytest.raises(DataError, match=r"labels='map' does not exist: expected the folder with the label maps"):
+        check_labels("map", tmp_path)
+    with pytest.raises(DataError, match="is a file"):
+        check_labels(tmp_path / "file.png")

@@ -61,7 +61,7 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.masks import check_rule
-        from vitscope.data.registry import check_place
+        from vitscope.data.registry import check_labels, check_place
         from vitscope.models.naming import check_class_files, check_model_name, check_weights_file
         from vitscope.models.preprocess_words import check_words
 
@@ -74,9 +74,9 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
         if self.needs_data:
             self._check_data_given()
         self._check_models_given()
-        for place in (self.data, self.labels):
-            if place:
-                check_place(place, self.root)
+        if self.data:
+            check_place(self.data, self.root)
+        check_labels(self.labels, self.root)
         for file in self.weights:
             if file != "random":
                 check_weights_file(file)

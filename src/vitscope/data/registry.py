@@ -104,6 +104,16 @@ def check_place(name_or_path: str | Path, root: str | Path | None = None) -> Non
         )
 
 
+def check_labels(labels: str | Path | None, root: str | Path | None = None) -> None:
+    """Raise where label maps are asked for and there is no such folder."""
+    if labels is None:
+        return
+    path = Path(root or "").expanduser() / Path(labels).expanduser()
+    if not os.path.isdir(path):
+        what = "is a file" if os.path.exists(path) else "does not exist"
+        raise DataError(f"labels={str(labels)!r} {what}: expected the folder with the label maps of the pictures.")
+
+
 def find_dataset(name: str) -> DatasetEntry | None:
     """The dataset of that name, registered or 'package.module:function', or None if it is neither."""
     found = DATASETS.get(name) if is_address(name) else DATASETS.find(name)

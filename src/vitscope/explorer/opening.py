@@ -46,7 +46,7 @@ class Explorer:
         quiet: dict[str, Any] = {"log_level": "critical", "access_log": False, "lifespan": "off", "ws": "none"}
         config = uvicorn.Config(self._server.application(), timeout_graceful_shutdown=0, **quiet)
         self._uvicorn = uvicorn.Server(config)
-        # An event in the place of Thread.join: Python 3.11 takes a thread for ended once Ctrl-C interrupts a join of it.
+        # An event, since Python 3.11 takes a thread for ended once Ctrl-C interrupts a join of it.
         self._ended = threading.Event()
         threading.Thread(target=self._serve, name="vitscope-explorer-server", daemon=True).start()
         until = time.monotonic() + STARTING

@@ -62,7 +62,7 @@ class Session:
                 )
             if trunk_of(model.module) is not model.module:
                 raise UnsupportedModelError(
-                    f"{model.name} has a class for every pixel, and the page shows models with one answer for a picture. "
+                    f"{model.name} has a class for every pixel, and the page shows models with one answer for it all. "
                     "`vitscope analyze` looks inside of it, patch by patch, and its report has the pictures."
                 )
         self.models, self.store = list(models), Store()

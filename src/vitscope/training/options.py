@@ -177,7 +177,7 @@ class TrainOptions:
         from vitscope.analyses.naming import check_names
         from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
-        from vitscope.data.registry import check_place
+        from vitscope.data.registry import check_labels, check_place
         from vitscope.data.text.vocabulary import check_vocabulary
         from vitscope.models.naming import check_model_name, check_weights_file, is_text_model, is_trained
 
@@ -189,8 +189,7 @@ class TrainOptions:
         if self.vocabulary:
             check_vocabulary(self.vocabulary)
         check_place(self.data, self.root)
-        if self.labels is not None:
-            check_place(str(self.labels), self.root)
+        check_labels(self.labels, self.root)
         for weights in (self.weights, self.teacher_weights):
             if weights is not None and weights not in ("pretrained", "random") and not is_trained(weights):
                 if self.model == "text-classifier" and is_text_model(weights):
