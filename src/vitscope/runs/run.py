@@ -40,6 +40,7 @@ SHAPES: dict[str, Mapping[Any, Any]] = {
     "timing.json": {},
     "warnings.json": {"warnings?": [str]},
 }
+ELSEWHERE = "Choose another folder with --out, or replace that run with --overwrite (in Python: out=, overwrite=True)."
 LOST = "Put it back from a copy, or make the run again with --overwrite."
 
 
@@ -129,7 +130,7 @@ class Run:
             raise RunError(
                 f"{self.path} holds a run of another configuration (there -> asked for):\n"
                 + "\n".join(f"  {line}" for line in lines)
-                + "\nChoose another folder with --out, or replace that run with --overwrite."
+                + f"\n{ELSEWHERE}"
             )
         if self.status == "finished":
             return  # nothing will be computed, so there is nothing to record
@@ -333,7 +334,7 @@ def _check_format(path: Path, offer_overwrite: bool = False) -> None:
     if found == FORMAT:
         return
     age = "a newer" if isinstance(found, int) and found > FORMAT else "an older"
-    hint = " Choose another folder with --out, or replace it with --overwrite." if offer_overwrite else ""
+    hint = f" {ELSEWHERE}" if offer_overwrite else ""
     raise RunError(
         f"{path} was written by {age} version of vitscope (folder format: {found} -> {FORMAT}), "
         f"which this version does not read.{hint or ' Run it again, or use that version.'}"
