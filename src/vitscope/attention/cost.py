@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,10 +46,6 @@ class Cost:
     def ms(self) -> float:
         """The repeat that was disturbed least."""
         return 1000 * min(self.seconds)
-
-    @property
-    def ms_median(self) -> float:
-        return 1000 * statistics.median(self.seconds)
 
 
 def default_settings() -> list[str]:

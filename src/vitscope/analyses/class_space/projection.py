@@ -82,9 +82,6 @@ class Projector:
             x = norm(x)
         return x
 
-    def head_of(self, token: int) -> Head:
-        return self.parts[max(first for first in self.parts if first <= token)]
-
     @property
     def image_head(self) -> Head:
         """The head of image tokens."""
