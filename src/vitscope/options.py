@@ -13,6 +13,10 @@ from vitscope.errors import VitscopeError, suggest
 MOST_VALUES, DEEPEST = 100_000, 50  # of YAML: a few lines with aliases can stand for billions of values
 
 
+CHOICES = ("images", "texts", "per_class", "every", "first")  # of images and texts, in every command but a training
+BY_SHARE = "A part of the training data is chosen by its share"
+
+
 def read_yaml(text: str, where: str) -> Any:
     """Plain values from YAML, whose keys are words. `where` begins the error."""
     import yaml

@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 
+from vitscope.analyses import create_analysis
 from vitscope.analyses.request import AnalyzeOptions
 from vitscope.errors import VitscopeError
 
@@ -32,6 +33,11 @@ CONFIG = {  # as the engine writes it
     "seed": 3,
     "gallery": 2,
 }
+
+
+def test_only_names_analyses_and_says_where_objects_go():
+    with pytest.raises(VitscopeError, match=r"objects are given as analyses="):
+        AnalyzeOptions(only=[create_analysis("accuracy")])  # type: ignore[arg-type]
 
 
 def test_the_configuration_of_a_run_leads_back_to_its_options():

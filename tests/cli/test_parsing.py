@@ -87,6 +87,13 @@ def test_an_unknown_option_that_may_be_the_models_says_how_it_is_given(words, ca
     assert capsys.readouterr().err.endswith("--model-options dropout=0.3\n")
 
 
+@pytest.mark.parametrize("words", [["--images", "2000"], ["--per-class=5"]])
+def test_a_training_on_a_part_of_the_images_says_how_it_is_asked_for(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run(["train", *words])
+    assert capsys.readouterr().err.endswith("its share: --share 0.1\n")
+
+
 def test_a_bad_value_of_a_known_option_has_no_such_hint(capsys):
     with pytest.raises(SystemExit, match="2"):
         run(["train", "--no-progress", "--epochs", "many"])

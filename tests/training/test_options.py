@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -96,6 +97,19 @@ def test_a_senseless_value_is_named(changes: dict, words: str) -> None:
 def test_an_unknown_option_suggests_the_nearest() -> None:
     with pytest.raises(VitscopeError, match="Did you mean batch_size"):
         TrainOptions.from_config({"batchsize": 3})
+
+
+def test_an_option_that_lies_elsewhere_says_where() -> None:
+    with pytest.raises(VitscopeError, match=r"model_options=\{'img_size': 48\}"):
+        TrainOptions.from_config({"img_size": 48})
+    with pytest.raises(VitscopeError, match=r"share=0\.1"):
+        TrainOptions.from_config({"images": 2000})
+
+
+def test_data_are_named_and_not_handed_over(tmp_path: Path) -> None:
+    assert TrainOptions(data=tmp_path) == TrainOptions(data=str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(VitscopeError, match="expected a name, a folder or file:function, not list"):
+        TrainOptions(data=["mnist5k"])  # type: ignore[arg-type]
 
 
 def test_a_run_s_whole_configuration_holds_the_options_and_nothing_unknown():

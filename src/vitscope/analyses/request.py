@@ -222,6 +222,8 @@ class AnalyzeOptions(AnalysisOptions):
     def __post_init__(self) -> None:
         if isinstance(self.only, str):
             object.__setattr__(self, "only", (self.only,))
+        if isinstance(self.only, list | tuple) and any(hasattr(entry, "needs") for entry in self.only):
+            raise VitscopeError("only: expected names of analyses. Analysis objects are given as analyses=[...].")
         super().__post_init__()
         if self.only is not None:
             object.__setattr__(self, "only", split_words(self.only))

@@ -15,6 +15,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from vitscope.analyses.options import Typed
 from vitscope.errors import VitscopeError
+from vitscope.options import BY_SHARE, CHOICES
 from vitscope.registry import read_value
 
 T = TypeVar("T")
@@ -85,12 +86,14 @@ def in_words(value: Any, mark: Typed | None) -> Any:
 
 
 def model_option_hint(options: type, arguments: Sequence[str]) -> str:
-    """For an unknown `--dropout 0.3`, which may be an option of the model; else ''."""
+    """For an unknown `--dropout 0.3`, which may be an option of the model, or `--images 5` of a training; else ''."""
     known = ["help", *(f.name for f in dataclasses.fields(options))]
     for word, following in zip(arguments, [*arguments[1:], "--"]):
         name, equals, value = word.removeprefix("--").partition("=")
         name = name.replace("-", "_")
         if word.startswith("--") and "model_options" in known and name.removeprefix("no_") not in known:
+            if name in CHOICES:
+                return f"{BY_SHARE}: --share 0.1"
             value = value if equals else "VALUE" if following.startswith("-") else following
             return f"If {name} is an option of the model: --model-options {name}={value}"
     return ""

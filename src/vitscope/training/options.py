@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from vitscope.errors import VitscopeError, suggest
-from vitscope.options import check_fields
+from vitscope.options import BY_SHARE, CHOICES, check_fields
 from vitscope.runs.shape import check_saved
 from vitscope.training.option_checks import check_ranges, check_together
 
@@ -160,6 +161,13 @@ class TrainOptions:
         for name in ("probe", "probe_splits", "track", "freeze"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else value)
+        if isinstance(self.data, Path):
+            object.__setattr__(self, "data", str(self.data))
+        if not isinstance(self.data, str):
+            raise VitscopeError(
+                f"data: expected a name, a folder or file:function, not {type(self.data).__name__}: a training opens "
+                "both parts itself, the one to learn from and the one that is held out."
+            )
         check_fields(self)
         for name in ("probe", "probe_splits", "track", "freeze"):  # 'accuracy,attention' is two words
             words = tuple(part.strip() for word in getattr(self, name) for part in word.split(",") if part.strip())
@@ -228,10 +236,18 @@ class TrainOptions:
             config = config["options"]
         values = {**config, **changes}
         known = [f.name for f in dataclasses.fields(cls)]
-        for name in values:
+        for name, value in values.items():
             if name not in known:
-                raise VitscopeError(f"Training has no option {name!r}.{suggest(name, known)}")
+                near = suggest(name, known)
+                raise VitscopeError(f"Training has no option {name!r}.{near}{_instead(name, value)}")
         return cls(**values)
+
+
+def _instead(name: str, value: Any) -> str:
+    """Where something lies that is no option of a training: other commands choose images, and models have options."""
+    if name in CHOICES:
+        return f" {BY_SHARE}: share=0.1."
+    return f" If it is an option of the model: model_options={{{name!r}: {reprlib.repr(value)}}}."
 
 
 def free_keys() -> tuple[str, ...]:
