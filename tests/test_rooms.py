@@ -21,7 +21,7 @@ def room_of(module: str) -> str | None:
 
 
 def modules_named(tree: ast.AST) -> Iterator[str]:
-    """All that a file imports: at its top, inside of functions, for types only, or by a table of lazy names."""
+    """All that a file imports: at its top, inside of functions, or for types only, as lazy names are written."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -30,8 +30,6 @@ def modules_named(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where a name comes from"
             yield node.module or ""
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "lazy":
-            yield from (str(c.value) for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant))
 
 
 @cache
@@ -72,7 +70,6 @@ def test_rooms_stand_in_one_order():
         "from vitscope import beta",
         "def f():\n    from vitscope.beta.b import c",
         "if TYPE_CHECKING:\n    from vitscope.beta import b",
-        "names = lazy(__name__, {'b': 'vitscope.beta'})",
     ],
 )
 def test_a_circle_is_found_however_it_is_closed(tmp_path, line):

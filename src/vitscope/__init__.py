@@ -43,39 +43,5 @@ if TYPE_CHECKING:
     from vitscope.training import TrainOptions as TrainOptions
     from vitscope.training import train as train
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Analysis": "analyses",
-        "AnalyzeOptions": "analyses",
-        "analyze": "analyses",
-        "list_analyses": "analyses",
-        "register_analysis": "analyses",
-        "convert": "attention",
-        "list_attentions": "attention",
-        "register_attention": "attention",
-        "list_datasets": "data",
-        "load_data": "data",
-        "register_dataset": "data",
-        "demo": "demonstration",
-        "VitscopeError": "errors",
-        "explore": "explorer",
-        "Model": "models",
-        "list_models": "models",
-        "open_model": "models",
-        "generate": "vitscope.models.generation",
-        "rerun": "repeat",
-        "build_report": "report",
-        "panel": "vitscope.report.notebook",
-        "Picture": "vitscope.report.picture",
-        "picture": "vitscope.report.picture",
-        "attack": "robustness",
-        "evaluate": "robustness",
-        "perturb": "robustness",
-        "Run": "runs",
-        "sweep": "sweeps",
-        "TrainOptions": "training",
-        "train": "training",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)
 __all__ += ["__version__"]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
 def lazy(
-    package: str, homes: Mapping[str, str], old: Mapping[str, str] | None = None
+    package: str, old: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__, __dir__, __all__ = lazy(__name__, {"analyze": "engine"})` for names that live in modules below.
+    """`__getattr__, __dir__, __all__ = lazy(__name__)` for the names that a package imports under `if TYPE_CHECKING:`.
 
-    A home with dots, `vitscope.interrupt`, lies elsewhere. No name may be that of a module in the package: importing
-    that module would put it in the name's place. `old`: {name of a former version: today's}, which warns.
+    They are read off its source, so that each is written once, for type checkers and for the first use. None may be
+    that of a module in the package: importing that module would put it in the name's place. `old`: {name of a former
+    version: today's}, which warns.
     """
-    names = sorted(homes)
+    homes = _homes(Path(str(sys.modules[package].__file__)))
     former = renamed(package, old or {}, depth=3)
 
     def load(name: str) -> Any:
@@ -25,12 +28,19 @@ def lazy(
             return former(name)
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = homes[name]
-        value = getattr(import_module(home if "." in home else f"{package}.{home}"), name)
+        value = getattr(import_module(homes[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(names), names
+    return load, lambda: sorted(homes), sorted(homes)
+
+
+def _homes(file: Path) -> dict[str, str]:
+    """{name: module} of the imports that a package makes for types only."""
+    (typed,) = (node for node in ast.parse(file.read_text("utf-8")).body if isinstance(node, ast.If))
+    return {
+        alias.name: str(line.module) for line in typed.body if isinstance(line, ast.ImportFrom) for alias in line.names
+    }
 
 
 def renamed(module: str, old: Mapping[str, str], depth: int = 2) -> Callable[[str], Any]:

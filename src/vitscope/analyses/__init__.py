@@ -20,21 +20,4 @@ if TYPE_CHECKING:
     from vitscope.analyses.request import AnalyzeOptions as AnalyzeOptions
     from vitscope.interrupt import Interrupted as Interrupted
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Analysis": "base",
-        "AnalyzeOptions": "request",
-        "Headline": "base",
-        "Interrupted": "vitscope.interrupt",
-        "Setting": "base",
-        "analyze": "engine",
-        "create_analysis": "base",
-        "list_analyses": "base",
-        "measure": "one_pass",
-        "register_analysis": "base",
-        "tables_of": "base",
-        "zeros": "base",
-    },
-    old={"Figure": "Headline"},
-)
+__getattr__, __dir__, __all__ = lazy(__name__, old={"Figure": "Headline"})

@@ -13,13 +13,4 @@ if TYPE_CHECKING:
     from vitscope.architectures.rows import Family as Family
     from vitscope.architectures.text_layout import TextLayout as TextLayout
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "BlockRow": "rows",
-        "Family": "rows",
-        "Layout": "layout",
-        "TextLayout": "text_layout",
-        "register_family": "families",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

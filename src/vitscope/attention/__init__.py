@@ -34,30 +34,4 @@ if TYPE_CHECKING:
     from vitscope.attention.symmetric import SymmetricAttention as SymmetricAttention
     from vitscope.attention.symmetric import symmetric_attention as symmetric_attention
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "AttentionModule": "module",
-        "RPCAttention": "rpc",
-        "ScaledAttention": "scaled",
-        "SoftmaxAttention": "softmax",
-        "StandardisedAttention": "standardised",
-        "SymmetricAttention": "symmetric",
-        "attn_layer": "conversion",
-        "convert": "conversion",
-        "convert_from_description": "description",
-        "create_attention": "registry",
-        "create_with_attn_layer": "conversion",
-        "describe_attention": "description",
-        "explicit_attention": "explicit",
-        "list_attentions": "registry",
-        "parse_attention": "description",
-        "parse_layers": "conversion",
-        "register_attention": "registry",
-        "rpc_attention": "rpc",
-        "scaled_attention": "scaled",
-        "softmax_attention": "softmax",
-        "standardised_attention": "standardised",
-        "symmetric_attention": "symmetric",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -17,17 +17,4 @@ if TYPE_CHECKING:
     from vitscope.capture.tracer import Tracer as Tracer
     from vitscope.capture.weighted import attention_scores as attention_scores
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "BLOCK_POINTS": "points",
-        "Cache": "cache",
-        "Edit": "tracer",
-        "Parts": "cache",
-        "Point": "points",
-        "Tracer": "tracer",
-        "all_points": "points",
-        "attention_scores": "weighted",
-        "resolve": "points",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -27,27 +27,4 @@ if TYPE_CHECKING:
     from vitscope.data.text.dataset import TextData as TextData
     from vitscope.data.text.loading import load_texts as load_texts
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Batch": "batch",
-        "CONTEXT": "batch",
-        "Data": "protocol",
-        "IGNORED": "batch",
-        "ImageData": "dataset",
-        "Item": "batch",
-        "OBJECT": "batch",
-        "SegmentationData": "vitscope.data.segmentation.dataset",
-        "Skipped": "batch",
-        "Source": "source",
-        "TextData": "vitscope.data.text.dataset",
-        "Tensors": "tensors",
-        "list_datasets": "registry",
-        "load_data": "loading",
-        "load_images": "loading",
-        "load_texts": "vitscope.data.text.loading",
-        "register_dataset": "registry",
-        "steps_per_epoch": "batching",
-        "train_batches": "batching",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -11,6 +11,4 @@ if TYPE_CHECKING:
     from vitscope.explorer.opening import explore as explore
     from vitscope.explorer.options import ExploreOptions as ExploreOptions
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__, {"ExploreOptions": "options", "Explorer": "opening", "explore": "opening"}
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

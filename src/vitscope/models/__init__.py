@@ -17,17 +17,4 @@ if TYPE_CHECKING:
     from vitscope.models.open import open_model as open_model
     from vitscope.models.preprocessing import Preprocess as Preprocess
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Layout": "vitscope.architectures.layout",
-        "Model": "model",
-        "ModelRow": "catalog",
-        "Preprocess": "preprocessing",
-        "candidate_names": "catalog",
-        "describe": "examine",
-        "iter_models": "catalog",
-        "list_models": "catalog",
-        "open_model": "open",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -13,13 +13,4 @@ if TYPE_CHECKING:
     from vitscope.papers.table import PaperTable as PaperTable
     from vitscope.papers.table import paper_table as paper_table
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "bibliography": "citing",
-        "FORMATS": "formats",
-        "written": "formats",
-        "PaperTable": "table",
-        "paper_table": "table",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -13,13 +13,4 @@ if TYPE_CHECKING:
     from vitscope.report.panel import Panel as Panel
     from vitscope.report.panel import register_panel as register_panel
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Finding": "panel",
-        "Panel": "panel",
-        "build_report": "page",
-        "collect_findings": "page",
-        "register_panel": "panel",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -27,25 +27,4 @@ if TYPE_CHECKING:
     from vitscope.robustness.sets import register_set as register_set
     from vitscope.robustness.threat import Threat as Threat
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Attack": "attacks",
-        "Victims": "attacks",
-        "Threat": "threat",
-        "attack": "attacking",
-        "AttackOptions": "attack_options",
-        "EvaluateOptions": "vitscope.robustness.evaluation.evaluate_options",
-        "corrupt": "corruptions",
-        "create_attack": "attacks",
-        "evaluate": "evaluating",
-        "list_attacks": "attacks",
-        "list_corruptions": "corruptions",
-        "list_sets": "sets",
-        "perturb": "attacking",
-        "register_attack": "attacks",
-        "register_corruption": "corruptions",
-        "register_set": "sets",
-    },
-    old={"Task": "Victims"},
-)
+__getattr__, __dir__, __all__ = lazy(__name__, old={"Task": "Victims"})

@@ -12,12 +12,4 @@ if TYPE_CHECKING:
     from vitscope.runs.run import FORMAT as FORMAT
     from vitscope.runs.run import Run as Run
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "FORMAT": "run",
-        "Run": "run",
-        "atomic_write": "files",
-        "lock_holder": "lock",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

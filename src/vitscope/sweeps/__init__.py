@@ -12,12 +12,4 @@ if TYPE_CHECKING:
     from vitscope.sweeps.plan import parse_vary as parse_vary
     from vitscope.sweeps.sweeping import sweep as sweep
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "PlannedRun": "plan",
-        "make_plan": "plan",
-        "parse_vary": "plan",
-        "sweep": "sweeping",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

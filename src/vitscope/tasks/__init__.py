@@ -17,14 +17,4 @@ if TYPE_CHECKING:
     from vitscope.tasks.classification import Classification as Classification
     from vitscope.tasks.words import Words as Words
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Classification": "vitscope.tasks.classification",
-        "Measure": "base",
-        "Task": "base",
-        "Words": "vitscope.tasks.words",
-        "register_task": "base",
-        "task_of": "base",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -14,14 +14,4 @@ if TYPE_CHECKING:
     from vitscope.training.recipes import list_recipes as list_recipes
     from vitscope.training.recipes import recipe_options as recipe_options
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "RECIPES": "recipes",
-        "Recipe": "recipes",
-        "TrainOptions": "options",
-        "list_recipes": "recipes",
-        "recipe_options": "recipes",
-        "train": "loop",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -12,6 +12,4 @@ if TYPE_CHECKING:
     from vitscope.analyses.causes.pairs import register_pairs as register_pairs
     from vitscope.analyses.causes.prefix import Prefix as Prefix
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__, {"Attribution": "attribution", "Pairs": "pairs", "Prefix": "prefix", "register_pairs": "pairs"}
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

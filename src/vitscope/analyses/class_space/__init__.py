@@ -16,16 +16,4 @@ if TYPE_CHECKING:
     from vitscope.analyses.class_space.projection import Reading as Reading
     from vitscope.analyses.class_space.ranks import true_rank as true_rank
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Composition": "composition",
-        "Identifiability": "identifiability",
-        "Memories": "memory_analysis",
-        "Projector": "projection",
-        "Reading": "projection",
-        "exclusive_shares": "composition",
-        "match_code": "composition",
-        "true_rank": "ranks",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

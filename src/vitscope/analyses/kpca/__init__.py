@@ -17,17 +17,4 @@ if TYPE_CHECKING:
     from vitscope.analyses.kpca.gram import standardise as standardise
     from vitscope.analyses.kpca.keygram import KeyGram as KeyGram
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Gram": "gram",
-        "KeyGram": "keygram",
-        "centre": "gram",
-        "centred_gram": "gram",
-        "construct": "construction",
-        "constructed_values": "construction",
-        "log_k_phi": "gram",
-        "standardise": "gram",
-        "theoretical_values": "construction",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -17,17 +17,4 @@ if TYPE_CHECKING:
     from vitscope.analyses.separation.profile import epoch_fits as epoch_fits
     from vitscope.analyses.separation.profile import spikes as spikes
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Fit": "fits",
-        "Separation": "analysis",
-        "best_fit": "fits",
-        "block_fits": "profile",
-        "compare_fits": "fits",
-        "epoch_fits": "profile",
-        "fuzziness": "definition",
-        "pixel_fuzziness": "pixels",
-        "spikes": "profile",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -15,15 +15,4 @@ if TYPE_CHECKING:
     from vitscope.data.text.windows import disjoint_windows as disjoint_windows
     from vitscope.data.text.windows import sliding_windows as sliding_windows
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "TextData": "dataset",
-        "TextItem": "dataset",
-        "TextSource": "source",
-        "Window": "windows",
-        "WindowData": "window_data",
-        "disjoint_windows": "windows",
-        "sliding_windows": "windows",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

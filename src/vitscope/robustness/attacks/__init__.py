@@ -13,14 +13,4 @@ if TYPE_CHECKING:
     from vitscope.robustness.attacks.registry import list_attacks as list_attacks
     from vitscope.robustness.attacks.registry import register_attack as register_attack
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "Attack": "registry",
-        "Victims": "registry",
-        "create_attack": "registry",
-        "list_attacks": "registry",
-        "register_attack": "registry",
-    },
-    old={"Task": "Victims"},
-)
+__getattr__, __dir__, __all__ = lazy(__name__, old={"Task": "Victims"})

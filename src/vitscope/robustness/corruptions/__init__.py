@@ -16,16 +16,4 @@ if TYPE_CHECKING:
     from vitscope.robustness.corruptions.registry import image_seed as image_seed
     from vitscope.robustness.corruptions.registry import register_corruption as register_corruption
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "COMMON": "names",
-        "SEVERITIES": "names",
-        "corrupt": "registry",
-        "image_seed": "registry",
-        "list_corruptions": "names",
-        "parse_corruptions": "names",
-        "parse_severities": "names",
-        "register_corruption": "registry",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -13,13 +13,4 @@ if TYPE_CHECKING:
     from vitscope.robustness.sets.registry import parse_sets as parse_sets
     from vitscope.robustness.sets.registry import register_set as register_set
 
-__getattr__, __dir__, __all__ = lazy(
-    __name__,
-    {
-        "SetOptions": "registry",
-        "list_sets": "registry",
-        "open_sets": "registry",
-        "parse_sets": "registry",
-        "register_set": "registry",
-    },
-)
+__getattr__, __dir__, __all__ = lazy(__name__)

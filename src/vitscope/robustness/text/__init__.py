@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from vitscope.robustness.text.alter import keyboard_typos as keyboard_typos
     from vitscope.robustness.text.alter import swap_words as swap_words
 
-__getattr__, __dir__, __all__ = lazy(__name__, {"Altered": "alter", "keyboard_typos": "alter", "swap_words": "alter"})
+__getattr__, __dir__, __all__ = lazy(__name__)
