@@ -1,7 +1,7 @@
 """The reference of the Python packages: a page for each, with every public name, from its docstring.
 
-The packages load their names on first use, by a table in `__init__.py`. It is read here, not
-executed, so that the site needs no PyTorch.
+The packages load their names on first use, and import them for type checkers only. These lines are read here,
+not executed, so that the site needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -22,21 +22,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def packages(source: Path) -> dict[str, tuple[str, list[str]]]:
-    """{package: (what its docstring says, its public names)} of all packages that have a table of names."""
+    """{package: (what its docstring says, its public names)} of all packages whose names are loaded on first use."""
     found = {}
     for file in sorted(source.rglob("__init__.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        names = [name for node in ast.walk(tree) for name in table(node)]
+        names = [alias.name for line in typed(tree) if isinstance(line, ast.ImportFrom) for alias in line.names]
         if names:
             package = ".".join(file.parent.relative_to(source).parts)
             found[package] = (ast.get_docstring(tree) or "", sorted(names, key=str.lower))
     return found
 
 
-def table(node: ast.AST) -> list[str]:
-    """The names of `lazy(__name__, {"analyze": "engine", ...})`, or none."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy":
-        homes = node.args[1]
-        assert isinstance(homes, ast.Dict)
-        return [key.value for key in homes.keys if isinstance(key, ast.Constant)]
-    return []
+def typed(tree: ast.Module) -> list[ast.stmt]:
+    """What stands under `if TYPE_CHECKING:`."""
+    blocks = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    return [line for block in blocks for line in block.body]
