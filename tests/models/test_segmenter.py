@@ -274,12 +274,27 @@ def test_a_published_file_opens_by_itself_and_says_what_was_left_out(tmp_path: P
         assert torch.allclose(model(images), expected, rtol=0, atol=1e-10)
 
 
+def test_a_published_file_with_a_distillation_token_finds_its_backbone(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"encoder.dist_token": (1, 1, 192), "encoder.pos_embed": (1, 18, 192)}
+    changes |= {"encoder.head_dist.weight": (1000, 192), "encoder.head_dist.bias": (1000,)}
+    torch.save({"model": published_state(**changes)}, tmp_path / "deit.pth")
+    model = open_model("segmenter", tmp_path / "deit.pth", depth=DEPTH)
+    assert model.layout.prefix_tokens == 2
+    assert model(pictures(1, 3, 64, 64)).shape == (1, 7, 64, 64)
+
+
 def test_a_file_with_something_missing_is_never_loaded_in_part(tmp_path: Path) -> None:
     state = published_state()
     del state["decoder.blocks.1.mlp.fc1.bias"]
     torch.save({"model": state}, tmp_path / "damaged.pth")
     with pytest.raises(WeightsError, match=r"1 missing \(decoder.blocks.1.mlp.fc1.bias\)"):
         open_model("segmenter", tmp_path / "damaged.pth", depth=DEPTH)
+    for decoder, key in (("mask", "mask_norm.bias"), ("linear", "head.bias"), ("mask", "cls_emb")):
+        state = published_state(decoder)
+        del state[f"decoder.{key}"]
+        torch.save({"model": state}, tmp_path / "headless.pth")
+        with pytest.raises(WeightsError, match=f"decoder.{key}"):
+            open_model("segmenter", tmp_path / "headless.pth", depth=DEPTH)
     torch.save({"model": published_state() | {"decoder.extra": torch.zeros(2)}}, tmp_path / "more.pth")
     with pytest.raises(WeightsError, match=r"1 unexpected \(decoder.extra\)"):
         open_model("segmenter", tmp_path / "more.pth", depth=DEPTH)

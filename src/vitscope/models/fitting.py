@@ -36,7 +36,8 @@ def fit(state: Mapping[str, Tensor], module: Any) -> tuple[dict[str, Tensor], li
         changes.append(f"{before} input channels made {after}")
     of_classes = (*_OF_CLASSES, "decoder.cls_emb") if inside else HEADS
     heads = [] if text else [key for key in own if key.startswith(of_classes)]  # words are no classes
-    if any(key not in fitted or fitted[key].shape != own[key].shape for key in heads):
+    none = not any(key in fitted for key in heads)  # a head of which only a part is there is a damaged one
+    if heads and (none or any(_differs(fitted, own, key) for key in heads)):
         classes = count_classes(fitted) or 0
         fitted = {k: v for k, v in fitted.items() if k not in heads and not k.startswith(HEADS)}
         fitted |= {key: own[key] for key in heads}

@@ -25,10 +25,11 @@ _WIDTHS = {192: "tiny", 384: "small", 768: "base", 1024: "large"}  # of the publ
 
 def read_off(state: Mapping[str, Tensor], given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
     """Options of `segmenter` that a file's weights tell, and remarks. What is `given` is not guessed at."""
-    if "encoder.patch_embed.proj.weight" not in state or not any(key.startswith("decoder.") for key in state):
+    if "encoder.patch_embed.proj.weight" not in state or not {"decoder.cls_emb", "decoder.head.weight"} & state.keys():
         raise WeightsError(
-            f"{where} holds no segmenter (encoder.* and decoder.*). If these are the weights of its backbone, give "
-            "them as such: weights='random', backbone_weights=FILE; the decoder is new then and must be trained."
+            f"{where} holds no segmenter (encoder.*, and decoder.cls_emb or decoder.head.weight). If these are the "
+            "weights of its backbone, give them as such: weights='random', backbone_weights=FILE; the decoder is new "
+            "then and must be trained."
         )
     mask = "decoder.cls_emb" in state
     told: dict[str, Any] = {"decoder": "mask" if mask else "linear"}
@@ -40,8 +41,9 @@ def read_off(state: Mapping[str, Tensor], given: Mapping[str, Any], where: str) 
     if "backbone" not in given:
         if width not in _WIDTHS:
             raise WeightsError(f"{where}: no published backbone is {width} wide. Say which it is: backbone=NAME.")
-        told["backbone"] = f"vit_{_WIDTHS[width]}_patch{patch}_224"
-        remarks.append(f"{where}: {told['backbone']} was taken for its encoder, by its width and patch size.")
+        kind = "deit_{}_distilled" if "encoder.dist_token" in state else "vit_{}"
+        told["backbone"] = f"{kind.format(_WIDTHS[width])}_patch{patch}_224"
+        remarks.append(f"{where}: {told['backbone']} was taken for its encoder, by its width, patch size and tokens.")
     positions = state.get("encoder.pos_embed")
     prefix = sum(f"encoder.{token}" in state for token in ("cls_token", "dist_token"))
     if positions is not None and not {"image_size", "img_size"} & given.keys():
