@@ -49,10 +49,14 @@ def test_without_token_and_cookie_nothing_is_answered(explorer, path):
         ({}, 200),
         ({"host": "evil.example:{port}"}, 403),  # a name that was rebound to this machine
         ({"host": "127.0.0.1"}, 403),
+        ({"host": "evil.example@127.0.0.1:{port}"}, 403),
+        ({"host": "[::1"}, 403),  # no address at all
         ({"host": "localhost:{port}", "origin": "http://localhost:{port}"}, 200),
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "http://127.0.0.1:1"}, 403),  # another server on this machine
         ({"origin": "https://127.0.0.1:{port}"}, 403),
+        ({"origin": "http://evil.example@127.0.0.1:{port}"}, 403),
+        ({"origin": "http://["}, 403),
         ({"origin": "null"}, 403),  # a file, or a frame without an origin
         ({"origin": None}, 403),
     ],
@@ -68,7 +72,9 @@ def test_host_and_origin_are_checked(client, headers, status):
             request.headers[name] = value
     if "localhost" in given.get("host", ""):
         request.headers["cookie"] = f"vitscope-{port}={client.http.cookies[f'vitscope-{port}']}"
-    assert client.http.send(request).status_code == status
+    answer = client.http.send(request)
+    assert answer.status_code == status
+    assert "content-security-policy" in answer.headers
 
 
 def test_every_answer_has_a_policy_without_outside_sources_and_inline_script(client):

@@ -108,12 +108,20 @@ def test_large_pictures_make_room_for_each_other(monkeypatch):
         ({"subject": {"item": 0}, "model": 1}, "There is no model 1"),
         ({"subject": {"item": 0}, "model": "os"}, "There is no model 'os'"),
         ({"subject": {"item": 0}, "class": 10}, "There is no class 10"),
+        ({"subject": {"item": 0}, "class": True}, "There is no class True"),
+        ({"subject": {"item": 0}, "changes": [{"kind": "patch", "tokens": [1]}]}, "What is to be looked at"),
         ({"subject": {"item": 0}, "changes": [{"kind": "head", "block": 9}]}, "block 9 is none"),
     ],
 )
 def test_an_impossible_request_is_answered_in_words(client, asked, words):
     answer = client.http.post("/api/look", json=asked)
     assert (answer.status_code, words in answer.text) == (400, True), answer.text
+
+
+@pytest.mark.parametrize("views", [None, [], ["a"], [{"subject": {"item": 0}}] * 2])
+def test_a_script_of_no_view_is_refused_in_words(client, views):
+    answer = client.http.post("/api/script", json={"views": views})
+    assert (answer.status_code, "view" in answer.text) == (400, True), answer.text
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"[" * 100_000])
@@ -188,6 +196,7 @@ def test_the_fifteen_corruptions_are_offered_and_change_the_picture(client):
         {"attack": "pgd", "eps": 1000},
         {"attack": "pgd", "eps": 8, "steps": 10**6},
         {"corruption": "fog", "severity": 9},
+        {"corruption": "fog", "severity": True},
         {"corruption": "package.module:function", "severity": 1},
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitscope.errors import DataError, VitscopeError
-from vitscope.explorer.subjects import Step, parse_subject, with_step
+from vitscope.explorer.subjects import Step, is_whole, parse_subject, with_step
 from vitscope.robustness.corruptions import COMMON, SEVERITIES, corrupt, image_seed
 
 if TYPE_CHECKING:
@@ -25,15 +25,15 @@ def parse_step(given: Mapping[str, Any], model: int) -> Step:
     """{"attack": "pgd", "eps": 8, "steps": 10} or {"corruption": "fog", "severity": 3}."""
     if "corruption" in given:
         name, severity = given["corruption"], given.get("severity")
-        if name not in COMMON or severity not in SEVERITIES:
+        if name not in COMMON or not is_whole(severity, SEVERITIES[0], SEVERITIES[-1]):
             raise VitscopeError(f"Expected one of the {len(COMMON)} corruptions with a severity from 1 to 5.")
         return Step(name, severity=severity)
     attack, eps, steps = given.get("attack"), given.get("eps"), given.get("steps", 10)
     if attack not in ATTACKS:
         raise VitscopeError(f"Expected one of the attacks {', '.join(ATTACKS)}.")
-    if not isinstance(eps, int) or not 0 <= eps <= MOST_EPSILON:
+    if not is_whole(eps, 0, MOST_EPSILON):
         raise VitscopeError(f"epsilon is a whole number of 255ths from 0 to {MOST_EPSILON}, not {eps!r}.")
-    if not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+    if not is_whole(steps, 1, MOST_STEPS):
         raise VitscopeError(f"steps is a whole number from 1 to {MOST_STEPS}, not {steps!r}.")
     return Step(attack, eps=f"{eps}/255", steps=steps if attack == "pgd" else 0, model=model)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitscope.capture.editing import in_turn
 from vitscope.errors import VitscopeError
+from vitscope.explorer.subjects import is_whole
 
 if TYPE_CHECKING:
     from vitscope.capture import Edit, Point
@@ -57,7 +58,7 @@ def parse_changes(given: Any, model: Model, tokens: int, parse_subject: Callable
             one.get("by", "mean"),
             _number(one.get("head", 0), layout.heads, "head"),
             tuple(sorted({_number(t, tokens, "token") for t in places})),
-            subject=parse_subject(one["subject"]) if one["kind"] == "patch" else None,
+            subject=parse_subject(one.get("subject")) if one["kind"] == "patch" else None,
         )
         if change.kind in ("tokens", "patch") and not change.tokens:
             raise VitscopeError("No token is chosen: point at one, or brush a region.")
@@ -66,7 +67,7 @@ def parse_changes(given: Any, model: Model, tokens: int, parse_subject: Callable
 
 
 def _number(value: Any, count: int, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < count:
+    if not is_whole(value, 0, count - 1):
         raise VitscopeError(f"{what} {value!r} is none of 0 to {count - 1}.")
     return value
 

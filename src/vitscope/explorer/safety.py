@@ -41,12 +41,12 @@ class Guard:
 
     def knows_host(self, given: str) -> bool:
         """Is this Host header one of ours? An address given by number cannot be rebound."""
-        split = urlsplit(f"//{given}")
         try:
+            split = urlsplit(f"//{given}")
             name, port = (split.hostname or "").lower(), split.port or 80
         except ValueError:
             return False
-        if port != self.port:
+        if port != self.port or split.netloc != given or "@" in given:
             return False
         if name in ("127.0.0.1", "localhost", "::1", self.host.lower()):
             return True
@@ -71,8 +71,7 @@ class Guard:
         return None
 
     def _own(self, origin: str) -> bool:
-        split = urlsplit(origin)
-        return split.scheme == "http" and self.knows_host(split.netloc)
+        return origin.startswith("http://") and self.knows_host(origin.removeprefix("http://"))
 
     def headers(self) -> dict[str, str]:
         """Of every answer."""

@@ -18,7 +18,7 @@ from vitscope.architectures.families import trunk_of
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 from vitscope.explorer import looking
 from vitscope.explorer.changes import Change, edits_of, in_words, parse_changes
-from vitscope.explorer.subjects import Origin, Store, Subject, parse_subject, picture_subject, text_subject
+from vitscope.explorer.subjects import Origin, Store, Subject, is_whole, parse_subject, picture_subject, text_subject
 from vitscope.explorer.transfer import pack
 from vitscope.tasks import task_of
 
@@ -111,19 +111,21 @@ class Session:
             return tokenizing(self.models[model]).words([number])[0]
         return self.classes(model)[number]
 
-    def asked(self, given: Mapping[str, Any]) -> Asked:
+    def asked(self, given: Any) -> Asked:
         """Check the page's JSON. No path, module or file name is among what it may say."""
+        if not isinstance(given, Mapping):
+            raise VitscopeError("A view is a JSON object.")
         number = given.get("model", 0)
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self.models):
+        if not is_whole(number, 0, len(self.models) - 1):
             raise VitscopeError(f"There is no model {number!r}: there are {len(self.models)}.")
         model, subject = self.models[number], parse_subject(given.get("subject"))
         chosen, token = given.get("class"), given.get("token", 0)
-        if chosen is not None and not (isinstance(chosen, int) and 0 <= chosen < model.num_classes):
+        if chosen is not None and not is_whole(chosen, 0, model.num_classes - 1):
             raise VitscopeError(f"There is no class {chosen!r}: {model.name} has {model.num_classes:,}.")
         tokens = len(self.subject(number, subject).words) if self.text else model.layout.tokens
         changes = parse_changes(given.get("changes", []), model, tokens, parse_subject)
         named = tuple(replace(c, source=self.name_of(c.subject)) if c.subject else c for c in changes)
-        if not isinstance(token, int) or not 0 <= token < tokens:
+        if not is_whole(token, 0, tokens - 1):
             raise VitscopeError(f"There is no token {token!r}: there are {tokens}.")
         return Asked(number, subject, chosen, named, token)
 

@@ -151,6 +151,11 @@ def text_subject(model: Model, text: str) -> Subject:
     return Subject(model.place(preprocess.pad([ids])), Origin(text=text), words=tuple(preprocess.words(ids)))
 
 
+def is_whole(value: Any, least: int, most: int) -> bool:
+    """Is this a whole number as JSON has them? `true` is none."""
+    return type(value) is int and least <= value <= most
+
+
 def parse_subject(given: Any) -> dict[str, Any]:
     """What the page names: {"item": 3}, {"hash": "0f..."} or {"text": "..."}, and nothing else."""
     kinds: dict[str, Any] = {"item": int, "hash": str, "text": str}
