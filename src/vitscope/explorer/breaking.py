@@ -24,7 +24,7 @@ SEED = 0
 def parse_step(given: Mapping[str, Any], model: int) -> Step:
     """{"attack": "pgd", "eps": 8, "steps": 10} or {"corruption": "fog", "severity": 3}."""
     if "corruption" in given:
-        name, severity = given["corruption"], given.get("severity")
+        name, severity = given["corruption"], given.get("severity", 0)
         if name not in COMMON or not is_whole(severity, SEVERITIES[0], SEVERITIES[-1]):
             raise VitscopeError(f"Expected one of the {len(COMMON)} corruptions with a severity from 1 to 5.")
         return Step(name, severity=severity)
