@@ -32,7 +32,8 @@ def lazy(
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(homes), sorted(homes)
+    names = sorted(homes)  # to which the package may add
+    return load, lambda: sorted(names), names
 
 
 def _homes(file: Path) -> dict[str, str]:
