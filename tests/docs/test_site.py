@@ -37,6 +37,16 @@ def test_nothing_is_fetched_from_outside(pages):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text(encoding="utf-8")), style.name
 
 
+def test_no_command_is_printed_as_a_sentence(pages):
+    """Indented code behind a list is the list's next paragraph, unless a sentence stands between."""
+    said = {}
+    for page in pages:
+        text = re.sub(r"<(pre|code)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        if found := re.search(r"\b(?:vitscope|python|torchrun|make) [^<]*? --\w[^<]*", text):
+            said[page.name] = found[0]
+    assert said == {}
+
+
 def hook(name: str) -> ModuleType:
     """A file of docs/site."""
     pytest.importorskip("mkdocs", reason="mkdocs is not installed: `make docs` brings it")
