@@ -18,6 +18,8 @@ if (location.protocol === "file:") {
       })
     }
     postMessage(data) {
+      // an option as it is typed, --probe-every, would be a query without that word
+      if (typeof data.data === "string") data = { ...data, data: data.data.replace(/(^|\s)-+(?=\w)/g, "$1") }
       this.ready.then(() => this.inside.dispatchEvent(new this.inside.MessageEvent("message", { data })))
     }
     terminate() {

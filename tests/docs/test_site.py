@@ -109,14 +109,17 @@ def test_no_page_is_wider_than_a_phone(pages, browser):
     assert wide == {}
 
 
-def test_search_finds_a_word_from_disk(pages, browser):
+@pytest.mark.parametrize(
+    ("word", "page"), [("identifiability", "glossary.html"), ("--probe-every", "commands/train.html")]
+)
+def test_search_finds_a_word_and_an_option_from_disk(word, page, pages, browser):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
-    browser.get((SITE / "index.html").as_uri() + "?q=identifiability")
+    browser.get((SITE / "index.html").as_uri() + f"?q={word}")
     browser.find_element(By.CSS_SELECTOR, "[data-md-component='search-query']").send_keys(" ")
     hits = WebDriverWait(browser, 30).until(lambda b: b.find_elements(By.CSS_SELECTOR, ".md-search-result__link"))
-    assert any("glossary.html" in hit.get_attribute("href") for hit in hits)
+    assert any(page in hit.get_attribute("href") for hit in hits)
 
 
 def test_it_can_be_dark(pages, browser):
