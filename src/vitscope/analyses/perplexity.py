@@ -2,9 +2,10 @@
 
 Perplexity is exp of the mean over all targets of -ln p(token | what stands before it in its window). What stands before
 it decides the number, so each row says how the text was cut: tokens per window (`context`), tokens between the
-beginnings of two windows (`stride`; a window scores only what no window before has scored, so that a stride of 1 is
-what is published for WikiText-103: the first window whole, of every further one its last token), and whether each
-window begins with the token that begins a text (`bos`). Windows that do not overlap never score their first token.
+beginnings of two windows (`stride`; a window scores only what no window before has scored), and whether each window
+begins with the token that begins a text (`bos`). Windows that do not overlap never score their first token. A stride
+of 1 is what is published for WikiText-103: all tokens of a window stand before what they foresee, the first window
+scores all, every further one the token behind it.
 
 The interval is over documents, which are independent where tokens are not: with l_d nats over n_d targets of document
 d and m = sum l / sum n, the variance of m is D / (D - 1) sum (l_d - m n_d)^2 / (sum n)^2. One document has none.

@@ -15,7 +15,7 @@ def brute_force(n: int, context: int, stride: int, lead: int) -> list[tuple[int,
     open_targets = set(range(1 - lead, n))
     found = []
     for start in range(0, n, stride):
-        seen = list(range(start, min(start + context - lead, n)))
+        seen = list(range(start, min(start + context - lead + (stride == 1), n)))  # or the token behind them, too
         scored = [t for t in seen if t in open_targets and (lead or t > start)]
         if open_targets:
             found.append((seen[0], seen[-1] + 1, scored))
@@ -32,15 +32,16 @@ def test_sliding_windows_are_those_of_brute_force(n: int, context: int, stride: 
 
 @given(*sizes)
 def test_each_target_is_scored_once(n: int, context: int, stride: int, lead: int) -> None:
-    windows = sliding_windows(n, context, min(stride, context - 1), lead)
+    windows = sliding_windows(n, context, stride := min(stride, context - 1), lead)
     assert [t for w in windows for t in range(w.first, w.stop)] == list(range(1 - lead, n))
-    assert all(w.stop - w.start + lead <= context and w.start < w.first + lead for w in windows)
+    longest = context + (stride == 1)
+    assert all(w.stop - w.start + lead <= longest and w.start < w.first + lead for w in windows)
 
 
 def test_a_stride_of_one_is_the_published_evaluation() -> None:
     first, *later = sliding_windows(10, 4)
-    assert first == (0, 4, 1)
-    assert later == [(i, i + 4, i + 3) for i in range(1, 7)]
+    assert first == (0, 5, 1)  # tokens 0 to 3 go in, 1 to 4 are foreseen
+    assert later == [(i, i + 5, i + 4) for i in range(1, 6)]
 
 
 @given(*sizes)

@@ -47,9 +47,9 @@ def one_by_one(model, tokens: list[int], context: int, stride: int) -> dict[int,
     """-ln p of every token but the first, each from the window that scores it: no batch, no padding, no mask."""
     found, done, start = {}, 0, 0
     while done < len(tokens) - 1:
-        stop = min(start + context, len(tokens))
+        stop = min(start + context + (stride == 1), len(tokens))
         with torch.no_grad():
-            log_p = model(torch.tensor([tokens[start:stop]]))[0].double().log_softmax(-1)
+            log_p = model(torch.tensor([tokens[start : stop - 1]]))[0].double().log_softmax(-1)
         for place in range(max(done + 1, start + 1), stop):
             found[place] = float(-log_p[place - 1 - start, tokens[place]])
             done = place

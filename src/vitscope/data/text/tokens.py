@@ -28,18 +28,22 @@ def token_batch(
     number: int,
     firsts: list[int] | None = None,
     skipped: list[Skipped] | None = None,
+    behind: bool = False,
 ) -> Batch:
     """Rows of tokens as a batch, padded on the right to the longest. Targets are the next tokens, -1 for none.
 
     `firsts`: for each row, the place in it from which on tokens are targets (1: all but the first).
+    `behind`: the last token of a row is a target only.
     """
     if rows:
-        padded = preprocess.pad(rows)
+        padded = preprocess.pad([row[:-1] for row in rows] if behind else rows)
     else:
         padded = {key: torch.zeros(0, 0, dtype=torch.int64) for key in ("input_ids", "attention_mask")}
     ids, valid = padded["input_ids"], padded["attention_mask"].bool()  # (B, N)
     targets = torch.full_like(ids, -1)
     targets[:, :-1] = torch.where(valid[:, 1:], ids[:, 1:], -1)
+    for i, tokens in enumerate(rows if behind else ()):
+        targets[i, len(tokens) - 2] = tokens[-1]
     for row, first in enumerate(firsts or ()):
         targets[row, : first - 1] = -1
     return Batch(

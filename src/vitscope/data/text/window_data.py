@@ -55,7 +55,7 @@ class WindowData(OfTexts):
         return Window(*self.table[i, 1:].tolist())
 
     def tokens(self, i: int) -> list[int]:
-        """The tokens of window `i`, with what stands before them."""
+        """The tokens of window `i`, with what stands before them; with a stride of 1 the last is a target only."""
         document, start, stop, _ = self.table[i].tolist()
         if self._last[0] != document:
             self._last = document, self.preprocess.encode(self.texts.passage(document), special=False)
@@ -156,4 +156,5 @@ class _Reader(Dataset[Batch]):
             [self.data.item_name(index) for index in indices],
             number,
             firsts=[window.first - window.start + self.data.lead for window in windows],
+            behind=self.data.texts.options.stride == 1,
         )

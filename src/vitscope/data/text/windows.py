@@ -23,10 +23,11 @@ def sliding_windows(n: int, context: int, stride: int = 1, lead: int = 0) -> lis
     """Windows that begin `stride` tokens apart; each of `n` tokens is a target once, where it first comes up.
 
     The first window scores all of its targets, a later one those that no window before it has seen. A stride of 1 is
-    the published evaluation of WikiText-103: all later windows score their last token only. The largest one that leaves
-    every target a token to be guessed from is `context - 1`. `context` counts the `lead` tokens, `n` does not.
+    the published evaluation of WikiText-103: `context` tokens go in, the one behind them is a target, too, so that
+    windows are longer by it, and all later windows score it only. The largest stride that leaves every target a token
+    to be guessed from is `context - 1`. `context` counts the `lead` tokens, `n` does not.
     """
-    room = _room(context, lead)
+    room = _room(context, lead) + (stride == 1)
     if not 1 <= stride < context:
         raise DataError(
             f"stride must lie in 1..{context - 1} for windows of {context} tokens, not {stride}: else tokens are left "
