@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -24,8 +25,6 @@ from vitscope.statistics.intervals import Z95, wilson
 from vitscope.tasks.classification import true_rank
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -55,8 +54,6 @@ class Accuracy(Analysis):
         self.sums |= {"bin_confidence": zeros(BINS)}
 
     def end_batch(self, batch: Batch) -> None:
-        import pandas as pd
-
         logits, labels, items = self.setting.task.judged(batch)  # (n, K), (n,), (n,)
         if (labels >= self.classes).any():
             raise DataError(
@@ -100,8 +97,6 @@ class Accuracy(Analysis):
         return {"accuracy": self._overall(n), "accuracy_per_class": self._per_class(), "calibration": self._bins()}
 
     def _overall(self, n: int) -> pd.DataFrame:
-        import pandas as pd
-
         s = self.sums
         rows = []
         for key in ("top1", "top5"):
@@ -121,8 +116,6 @@ class Accuracy(Analysis):
         return table.assign(n=n)
 
     def _per_class(self) -> pd.DataFrame:
-        import pandas as pd
-
         s = {key: self.sums[key].tolist() for key in ("n", "top1", "top5", "loss", "predicted")}
         names = self.setting.classes
         rows = []
@@ -136,8 +129,6 @@ class Accuracy(Analysis):
         return pd.DataFrame(rows, columns=columns)
 
     def _bins(self) -> pd.DataFrame:
-        import pandas as pd
-
         n, right, confidence = (self.sums[key].tolist() for key in ("bin_n", "bin_correct", "bin_confidence"))
         rows = []
         for b in range(BINS):

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from vitscope.analyses.conventions import BINS
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
+from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -54,15 +57,13 @@ def accuracy_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"accuracy": stacked(overall), "accuracy_per_class": stacked(classes)},
         protocol=protocol(runs, "accuracy", f"all classes, top-5 of the head, ECE over {BINS} equal-width bins"),
-        findings=[f for label in overall for f in _findings(label, overall[label], bins[label], len(runs) > 1)],
+        findings=[x for label in overall for x in _findings(label, overall[label], bins[label], len(runs) > 1)],
         order=20,
         card=_card(overall),
     )
 
 
 def _card(overall: Mapping[str, pd.DataFrame]) -> Card:
-    from vitscope.report.numbers import short
-
     top1 = {label: table[table["metric"] == "top1"].iloc[0] for label, table in overall.items()}
     counts = sorted({int(row["n"]) for row in top1.values()})
     return Card(
@@ -89,8 +90,6 @@ def by_name(table: pd.DataFrame) -> pd.DataFrame:
 
 def draw_calibration(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Accuracy against confidence, one colour per model."""
-    from vitscope.report import figures as f
-
     fig, (ax,) = f.new_figure(width=f.PAGE * 0.72, height=3.1 + 0.2 * (len(tables) > 1))
     ax.plot([0, 1], [0, 1], color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
     for label, style in f.model_styles(labels).items():
@@ -111,11 +110,6 @@ def draw_calibration(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> F
 
 def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Top-1 per class, the hardest on average first."""
-    import pandas as pd
-    from matplotlib.figure import Figure as Figure
-
-    from vitscope.report import figures as f
-
     drawn = {label: by_name(worth_drawing(table)) for label, table in tables.items()}
     means = pd.concat([t["top1"] for t in drawn.values()]).groupby(level=0).mean().sort_values(kind="stable")
     names = list(means.index[:MOST_CLASSES])
@@ -135,8 +129,6 @@ def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figur
 
 
 def _findings(label: str, overall: pd.DataFrame, bins: pd.DataFrame, several: bool) -> list[Finding]:
-    from vitscope.report.numbers import short
-
     row = {r["metric"]: r for r in overall.to_dict("records")}
     top1, top5, ece = row["top1"], row["top5"], row["ece"]
     who = f"{label}: " if several else ""

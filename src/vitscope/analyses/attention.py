@@ -29,6 +29,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -41,8 +42,6 @@ from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from vitscope.architectures.layout import Layout
     from vitscope.data.batch import Batch
@@ -182,8 +181,6 @@ class Attention(Analysis):
         self.sums[f"{key}_squared"][block] += value.square().sum(0).cpu()
 
     def _emit_maps(self, block: int, pattern: Tensor, batch: Batch) -> None:
-        import pandas as pd
-
         shown = [i for i, image in enumerate(batch.indices.tolist()) if image in self.setting.gallery]
         if not shown:
             return
@@ -194,8 +191,6 @@ class Attention(Analysis):
         self.emit("maps_attention", pd.DataFrame(place | cells))
 
     def _update_texts(self, layout: TextLayout, block: int, pattern: Tensor, batch: Batch) -> None:
-        import pandas as pd
-
         valid = torch.stack(list(layout.groups(batch).values())).any(0).to(pattern.device)  # (B, N)
         if not self.shares:  # a padding query may give nothing to anyone; it is never looked at
             pattern = shares_of(pattern.masked_fill(~valid[:, None, :, None], 1.0))
@@ -210,8 +205,6 @@ class Attention(Analysis):
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """`attention`: block, head, query, metric, mean, std, uniform, unit, n."""
-        import pandas as pd
-
         order = ["block", "head", "query", "metric"]
         if isinstance(self.layout, TextLayout):
             names = [*attention_text.KINDS, *attention_text.UNITS]
@@ -232,8 +225,6 @@ class Attention(Analysis):
         return "tokens" if metric == "distance" and self.layout.sequence else UNITS[metric]
 
     def _frame(self, metric: str) -> pd.DataFrame:
-        import pandas as pd
-
         kinds = list(query_kinds(self.layout))
         if metric == "distance":
             kinds = ["image"]

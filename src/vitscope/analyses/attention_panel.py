@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
+from vitscope.report.numbers import percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.statistics.intervals import Z95
@@ -59,8 +61,6 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 
 def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
-    from vitscope.report.numbers import short
-
     distances = {label: rows for label, table in tables.items() if len(rows := select(table, "distance"))}
     units = {_unit(rows) for rows in distances.values()}
     if len(units) != 1:
@@ -113,8 +113,6 @@ def _unit(distances: pd.DataFrame) -> str:
 
 def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Distance beside entropy; one colour per model, all models on the same axes."""
-    from vitscope.report import figures as f
-
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
@@ -165,8 +163,6 @@ def _over_heads(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 def draw_mass(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Stacked shares per block: one row per model, one column per kind of query."""
-    from vitscope.report import figures as f
-
     kinds = [k for k in ("class", "first", "image", "text") if any(k in set(t["query"]) for t in tables.values())]
     fig, axes = f.new_figure(height=0.9 + 1.6 * len(tables), rows=len(tables), columns=len(kinds))
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
@@ -199,7 +195,6 @@ def _parts(texts: bool) -> tuple[str, str, str, str]:
 
 def _stack(ax: Axes, table: pd.DataFrame, kind: str) -> dict[str, Artist]:
     """Bars of the `_parts`, the first at the bottom -> {name: the bars}."""
-    from vitscope.report import figures as f
 
     def share(metric: str) -> np.ndarray | None:
         rows = select(table, metric, kind)
@@ -232,8 +227,6 @@ MASSES = {
 
 
 def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
-    from vitscope.report.numbers import percent, short
-
     who = f"{label}: " if several else ""
     found = []
     distance = select(table, "distance")

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -32,8 +33,6 @@ from vitscope.analyses.base import zeros
 from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.architectures.text_layout import TextLayout
     from vitscope.data.batch import Batch
 
@@ -132,8 +131,6 @@ def add_texts(sums: dict[str, Tensor], layout: TextLayout, block: int, pattern: 
 
 def texts_table(sums: dict[str, Tensor], layout: TextLayout) -> pd.DataFrame:
     """block, head, query, metric, mean, std, uniform, unit, n: as for pictures."""
-    import pandas as pd
-
     frames = []
     for metric in metrics_of(layout):
         n = sums[f"{metric}.n"]

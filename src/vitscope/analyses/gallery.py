@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -14,8 +15,6 @@ from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import pandas as pd
 
     from vitscope.data.batch import Batch
     from vitscope.models import Model
@@ -93,8 +92,6 @@ def gallery_rows(
     `head`: classes of the model; without any, prediction is -1. Names are empty where they are not known. `one_class`:
     is each image of one class? Otherwise label and prediction are -1: what its targets are is known to its task alone.
     """
-    import pandas as pd
-
     assert batch.logits is not None
     shown = [i for i, number in enumerate(batch.indices.tolist()) if number in gallery]
     if not shown:
@@ -127,8 +124,6 @@ def text_rows(
 
     `words` names tokens. target_word is what comes next, empty where nothing is compared.
     """
-    import pandas as pd
-
     from vitscope.architectures.text_layout import token_ids
 
     ids = token_ids(batch.inputs)

@@ -13,13 +13,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitscope.errors import RunError, VitscopeError
 from vitscope.runs.files import explain, make_folder
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def rows_folder(state_dir: Path) -> Path:
@@ -40,8 +38,6 @@ class RowWriter:
 
     def append(self, table: str, frames: Iterable[pd.DataFrame]) -> None:
         """Add one batch's rows, sorted by image (an analysis may emit them block by block)."""
-        import pandas as pd
-
         from vitscope.runs.tables import check_name, check_table
 
         rows = pd.concat(list(frames), ignore_index=True)
@@ -195,6 +191,4 @@ def _csv(rows: pd.DataFrame, part: str) -> bytes:
 @cache
 def _header(columns: tuple[str, ...]) -> bytes:
     """The first line of a table: pandas takes a millisecond for it, and every batch asks."""
-    import pandas as pd
-
     return _csv(pd.DataFrame(columns=columns), "header")

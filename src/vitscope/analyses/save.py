@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -28,8 +29,6 @@ from vitscope.runs.files import atomic_write
 from vitscope.runs.shape import read_json
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -155,8 +154,6 @@ class Save(Analysis):
             )
 
     def end_batch(self, batch: Batch) -> None:
-        import pandas as pd
-
         if not self._described:
             self._describe()
         first = int(self.sums["rows"])

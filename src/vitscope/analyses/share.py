@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from vitscope.analyses.base import Analysis, Setting, everyone
 from vitscope.analyses.one_pass import OnePass, evaluating, forget_control_rows
 from vitscope.analyses.results import write_results
@@ -97,8 +99,6 @@ class Share:
         self.state.next_batch = batch.number + 1
 
     def _note_skipped(self, batch: Batch) -> None:
-        import pandas as pd
-
         if batch.skipped:
             rows = [(s.index, s.path, s.reason) for s in batch.skipped]
             self.rows.append("skipped", [pd.DataFrame(rows, columns=["image", "path", "reason"])])

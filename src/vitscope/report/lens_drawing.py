@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.panel_parts import name_models
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -30,8 +31,6 @@ def over_blocks(table: pd.DataFrame, point: str, tokens: str = "all") -> pd.Data
 
 def from_embedding(table: pd.DataFrame, tokens: str = "all") -> pd.DataFrame:
     """The embedding, as block -1, and then the blocks."""
-    import pandas as pd
-
     before = over_blocks(table, "resid_pre", tokens).assign(block=-1)
     return pd.concat([before, over_blocks(table, "resid_post", tokens)])
 
@@ -76,8 +75,6 @@ def blocks_with_embedding(ax: Axes, blocks: int) -> None:
 
 def draw_branches(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """A column per model: what attention and MLP of each block add."""
-    from matplotlib.lines import Line2D
-
     fig, axes = f.new_figure(height=2.9, columns=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
         for point, (_, style) in BRANCHES.items():

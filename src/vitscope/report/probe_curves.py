@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitscope.runs.tidy import COUNTS, images_of, shape_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEPTH = ("block", "layer")
 METRICS = ("metric", "measure", "statistic")  # keys whose values are quantities of their own, each with its unit
@@ -43,8 +41,6 @@ class Quantity:
 
 def long_form(table: pd.DataFrame) -> pd.DataFrame:
     """A probe's table as a sweep's is: one row per figure, with mean, low, high and runs = 1. Heads are averaged."""
-    import pandas as pd
-
     shape = shape_of(table)
     keys = [key for key in shape.keys if not _is_head(table, key)]
     heads = len(keys) < len(shape.keys)
@@ -76,8 +72,6 @@ def by_setting(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def quantities(tables: Mapping[str, pd.DataFrame], name: str = "") -> list[Quantity]:
     """Everything that moves in the long tables of some runs, in the order of the table. `name`: of the table."""
-    import pandas as pd
-
     rows = pd.concat([table.assign(run=label) for label, table in tables.items()], ignore_index=True)
     shape = shape_of(rows.drop(columns=[c for c in AVERAGED if c in rows]), given=["run", "figure"])
     numbers = [k for k in shape.keys if k != "epoch" and rows[k].dtype.kind in "iuf"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from matplotlib.lines import Line2D
 
 from vitscope.report import figures as f
 from vitscope.report.probe_curves import Quantity
@@ -13,7 +14,6 @@ from vitscope.report.probe_curves import Quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 MOST_GROUPS = 8  # small axes of a figure
 MOST_BLOCKS, MOST_AXES = 4, 12  # where runs are compared: blocks of a group, and axes in all
@@ -184,8 +184,6 @@ def _spread(values: Sequence[float], most: int) -> list[float]:
 
 
 def _name_runs(fig: Figure, labels: Sequence[str], drawn: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-
     styles = {label: style for label, style in f.model_styles(labels).items() if label in drawn}
     if len(labels) < 2:
         return

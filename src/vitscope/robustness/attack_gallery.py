@@ -6,12 +6,13 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
     from torch import Tensor
 
     from vitscope.models.preprocessing import Preprocess
@@ -47,7 +48,6 @@ def gallery_pictures(
     classes: Sequence[str],
 ) -> pd.DataFrame:
     """Write the pictures of the rows `shown` at the smallest epsilon that fooled (else the largest) -> their rows."""
-    import pandas as pd
 
     def name(number: int) -> str:
         return str(classes[number]) if 0 <= number < len(classes) else f"class {number}"

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -40,8 +41,6 @@ from vitscope.robustness.threat import Threat, channel_values
 from vitscope.statistics.intervals import Z95, wilson
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.models import Model
 
 DEFAULT_LENS = ("class_space.identifiability", "attention", "kpca.spectrum")
@@ -212,8 +211,6 @@ class AttackLens:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """`attack_lens`, and the tables of the analyses with the attack in front, as `attack_lens_<table>`."""
-        import pandas as pd
-
         own = [row for attack in self.attacks for row in self._rows(attack)]
         if not own:  # the model was right about none of the images: there is nothing to look at
             return {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from matplotlib.lines import Line2D
+
 from vitscope.analyses.class_space.panels.parts import few_ticks, who
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -162,8 +164,6 @@ def _same_height(axes: list[Axes], columns: int) -> None:
 
 
 def _legend(fig: Figure, attacks: list[str]) -> None:
-    from matplotlib.lines import Line2D
-
     names = ["clean", *(a for a in dict.fromkeys(attacks) if a != CLEAN)]
     styles = [INK if name == "clean" else attack_style(name) for name in names]
     handles = [Line2D([], [], color=s.colour, marker=s.marker, linestyle=s.dash) for s in styles]  # type: ignore[arg-type]

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.sources import owner_of
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
+from vitscope.robustness.attack_gallery import picture_names
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from vitscope.runs import Run
 
@@ -193,12 +198,6 @@ def _about(tables: Mapping[str, pd.DataFrame]) -> str:
 
 def draw_gallery(runs: Mapping[str, Run], most_rows: int = 4, most_attacks: int = 2) -> Figure | None:
     """Rows: images that were right. Columns: as it is, then change and result of the strongest attacks."""
-    import numpy as np
-    from matplotlib.figure import Figure
-    from PIL import Image
-
-    from vitscope.report.sources import owner_of
-
     chosen: list[tuple[str, int, Run, dict[str, Any]]] = []
     for label, table in tables_of(runs, GALLERY).items():
         run = owner_of(runs[label], GALLERY)
@@ -234,8 +233,6 @@ def draw_gallery(runs: Mapping[str, Run], most_rows: int = 4, most_attacks: int 
 
 
 def _files(image: int, rows: Mapping[str, Any]) -> list[str]:
-    from vitscope.robustness.attack_gallery import picture_names
-
     return [f"{image}.png", *(name for attack in rows for name in picture_names(image, attack))]
 
 

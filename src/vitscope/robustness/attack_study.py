@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -30,8 +31,6 @@ from vitscope.statistics.intervals import paired, wilson
 from vitscope.tasks.classification import true_rank
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -157,8 +156,6 @@ class AttackStudy(Analysis):
 
     def _emit(self, attack: str, done: Sweep, batch: Batch, rows: Tensor, truth: Tensor, clean: Tensor) -> None:
         """One row per image and epsilon."""
-        import pandas as pd
-
         smallest = [self.smallest_text(int(i), bool(ok)) for i, ok in zip(done.smallest(), clean == truth)]
         paths = [batch.paths[i] for i in rows.tolist()]
         for e, eps in enumerate(self.threat.epsilons):
@@ -195,8 +192,6 @@ class AttackStudy(Analysis):
         return self.eps[number] if number < len(self.eps) else NONE
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         n, clean = int(self.sums["n"]), int(self.sums["clean"])
         if n == 0:
             raise VitscopeError("No image was attacked: none of them has a label.")

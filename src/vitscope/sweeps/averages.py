@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from vitscope.runs.tidy import images_of, shape_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEAST_RUNS = 3  # for an interval
 MOST_DECADES = 4.0  # that an interval of logarithms may span
@@ -42,8 +39,6 @@ NO_MEAN = {"probe_separation_fits": ("a", "b", "c", "aicc")}
 
 def mean_with_interval(values: Sequence[float], *, geometric: bool = False) -> tuple[float, float, float]:
     """Mean of runs and its 95 % interval; NaN where there is none."""
-    import pandas as pd
-
     row = over_seeds(pd.DataFrame({"value": values}).assign(key=0), ["key"], "value", LOG if geometric else OWN)
     return tuple(float(row[c].iloc[0]) for c in ("mean", "low", "high"))  # type: ignore[return-value]
 
@@ -81,8 +76,6 @@ def averaged_tables(name: str, tables: Sequence[pd.DataFrame], cells: Sequence[s
     that two trainings share, so that their mean is taken in each run first. What is the same in every run and epoch (a
     chance level, the edges of a histogram) is left to the runs' own tables.
     """
-    import pandas as pd
-
     stacked = pd.concat([table.assign(_run=number) for number, table in enumerate(tables)], ignore_index=True)
     shape = shape_of(stacked, given=["_run", *cells])
     keys = [key for key in shape.keys if not (key == "head" and stacked[key].dtype.kind in "iu")]

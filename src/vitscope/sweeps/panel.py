@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -97,8 +98,6 @@ def _card(label: str, summary: pd.DataFrame) -> Card | None:
 
 def draw_quantities(table: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """One axes per quantity, settings below each other, so that long names can be read."""
-    from vitscope.report import figures as f
-
     shown = {name: words for name, words in QUANTITIES.items() if (summary["metric"] == name).any()}
     settings = list(dict.fromkeys(table["setting"]))
     columns = min(2, len(shown))
@@ -123,8 +122,6 @@ def draw_quantities(table: pd.DataFrame, summary: pd.DataFrame) -> Figure:
 def _one_setting(
     ax: Axes, row: int, table: pd.DataFrame, summary: pd.DataFrame, setting: str, name: str, scale: float
 ) -> None:
-    from vitscope.report import figures as f
-
     runs = table[(table["setting"] == setting) & (table["status"] == "finished")][name].dropna()
     ax.plot(scale * runs, [row] * len(runs), linestyle="", marker="o", color=f.BLUE, alpha=0.35, markersize=4)
     for mean in summary[(summary["setting"] == setting) & (summary["metric"] == name)].to_dict("records"):
@@ -135,8 +132,6 @@ def _one_setting(
 
 def draw_profiles(profile: pd.DataFrame) -> Figure:
     """The held-out profiles, one line per setting."""
-    from vitscope.report import figures as f
-
     split = "test" if (profile["split"] == "test").any() else profile["split"].iloc[0]
     rows = profile[profile["split"] == split]
     token = "class" if (rows["token"] == "class").any() else "mean"

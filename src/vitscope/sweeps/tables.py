@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitscope.runs import Run
 from vitscope.sweeps.averages import LOG, OVER_SEEDS, OWN, averaged_tables, over_seeds
 from vitscope.sweeps.execution import Failure, finished
 from vitscope.sweeps.plan import PlannedRun, describe
 from vitscope.sweeps.separation import CURVES, GEOMETRIC, last_profiles, learning, shape
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALL = "all runs"  # the setting where nothing is varied
 NO_METRIC = ("setting", "seed", "run", "status", "reason", "log", "epochs", "spike_place", *CURVES)
@@ -24,8 +23,6 @@ def sweep_tables(plan: Sequence[PlannedRun], failures: Mapping[str, Failure]) ->
 
     Columns that nobody measured are not there.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     found: dict[str, list[pd.DataFrame]] = {}
     profiles: list[pd.DataFrame] = []
@@ -73,8 +70,6 @@ def scores(run: Run) -> dict[str, float]:
 
 
 def _summary(runs: pd.DataFrame, plan: Sequence[PlannedRun], metrics: Sequence[str]) -> pd.DataFrame:
-    import pandas as pd
-
     cells = ["setting", *_names(plan)]
     done = runs[runs["status"] == "finished"]
     scales = {m: LOG if m in GEOMETRIC or m.endswith("perplexity") else OWN for m in metrics}

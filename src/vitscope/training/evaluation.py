@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 
 from vitscope.analyses.base import Headline
@@ -67,8 +68,6 @@ def evaluate_only(options: TrainOptions, run: Run, data: TrainData, model: Model
     n = len(data.test) - len(skipped)
 
     def write() -> None:
-        import pandas as pd
-
         measure = task.measure
         run.write_table("evaluation", pd.DataFrame([{"split": data.test.split, **figures, "n": n}]))
         held_out = f"{data.test.name} ({data.test.split}), weights {options.weights}, no training"

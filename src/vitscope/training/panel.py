@@ -7,16 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from markupsafe import Markup
 
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import hover, percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.slider import slider
+from vitscope.report.sources import owner_of
+from vitscope.runs.environment import find
+from vitscope.tasks.words import Words
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -56,8 +60,6 @@ class Curve:
 
     def over_seeds(self, column: str) -> pd.DataFrame:
         """epoch, mean, low, high, n; epochs without a value of this column are left out."""
-        import pandas as pd
-
         tables = [t[["epoch", column]] for t in self.tables if column in t]
         if not tables:
             return pd.DataFrame({c: [] for c in ("epoch", "mean", "low", "high", "n")})
@@ -140,9 +142,6 @@ def judged_by(tables: Iterable[pd.DataFrame]) -> str:
 
 def _items(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
     """What they learnt from, if all of them the same."""
-    from vitscope.report.sources import owner_of
-    from vitscope.tasks.words import Words
-
     found = {Words.of_config(owner_of(runs[label], "training").config).items for label in tables}
     return found.pop() if len(found) == 1 else "items"
 
@@ -164,8 +163,6 @@ def curves_over_seeds(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame
 
 def _settings(run: Run) -> dict[str, Any]:
     """The options of a training that decide what it learns, without the seed."""
-    from vitscope.report.sources import owner_of
-
     options = owner_of(run, "training").config.get("options")
     return (
         {k: v for k, v in options.items() if k not in _NO_SETTING and not k.startswith("track")}
@@ -194,8 +191,6 @@ def _value(option: str, value: Any, *, alone: bool) -> str:
 
 def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
     """Loss beside accuracy, or perplexity; one colour per model, `labels` being all models of the page."""
-    from vitscope.report import figures as f
-
     styles = f.model_styles(labels)
     many = len(curves) > MANY
     columns = 2 if max(len(curve.name) for curve in curves) <= 36 else 1  # of the legend, where curves are many
@@ -236,8 +231,6 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
 
 def combined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """One table of all models, with the model in the first column where there are several."""
-    import pandas as pd
-
     if len(tables) == 1:
         return next(iter(tables.values()))
     return pd.concat([table.assign(model=label) for label, table in tables.items()], ignore_index=True).pipe(
@@ -247,8 +240,6 @@ def combined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def epoch_slider(curves: Sequence[Curve]) -> str:
     """The numbers of one epoch (means over seeds), all models beside each other, under a slider over epochs."""
-    import pandas as pd
-
     epochs = sorted({int(e) for curve in curves for table in curve.tables for e in table["epoch"]})
     step = -(-len(epochs) // SLIDER_FRAMES)
     epochs = sorted({*epochs[::step], epochs[-1]})
@@ -313,9 +304,6 @@ def _finding_of_texts(curve: Curve, *, name_it: bool) -> Finding | None:
 
 
 def _protocol(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
-    from vitscope.report.sources import owner_of
-    from vitscope.runs.environment import find
-
     parts = []
     for label, table in tables.items():
         config = owner_of(runs[label], "training").config

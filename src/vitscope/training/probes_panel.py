@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from vitscope.errors import VitscopeError, suggest
+from vitscope.report.figures import house_style
 from vitscope.report.numbers import short
 from vitscope.report.panel import Panel, drawn_probes, register_panel
 from vitscope.report.probe_curves import Quantity, by_setting, long_form, quantities
@@ -16,7 +20,6 @@ from vitscope.report.probe_drawing import MOST_BLOCKS, MOST_GROUPS, compared_pla
 from vitscope.training.panel import SHOWN
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -65,9 +68,6 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 def probe_figure(runs: Mapping[str, Run], table: str, quantity: str) -> Figure:
     """One quantity of one probe, such as 'probe_attention' and 'entropy', as this panel draws it."""
-    from vitscope.errors import VitscopeError, suggest
-    from vitscope.report.figures import house_style
-
     found = {**run_curves(runs, every=True), **sweep_curves(runs, every=True)}
     if table not in found:
         raise VitscopeError(f"These runs have no probe {table!r}.{suggest(table, found)} They have {', '.join(found)}.")
@@ -173,8 +173,6 @@ def _over_seeds(rows: pd.DataFrame) -> str:
 
 
 def _stacked(runs: Mapping[str, Run], name: str) -> pd.DataFrame:
-    import pandas as pd
-
     tables = {label: table for label, run in runs.items() if (table := run.table(name)) is not None}
     if len(tables) == 1:
         return next(iter(tables.values()))

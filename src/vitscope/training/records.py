@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+import pandas as pd
+
 from vitscope.analyses.base import Headline
 from vitscope.processes import Processes
 from vitscope.runs import Run
@@ -45,8 +47,6 @@ def added(*sums: Sequence[float]) -> list[float]:
 
 
 def write_history(run: Run, progress: Progress) -> None:
-    import pandas as pd
-
     table = pd.DataFrame(progress.history)
     run.write_table("training", table.astype({"epoch": int}))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,8 +23,6 @@ from vitscope.analyses.class_space.sharing import Readings
 from vitscope.statistics.clusters import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -70,8 +69,6 @@ class Composition(ClassSpaceAnalysis):
         self._tops = []
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         shares_of = published_shares if self.variant == "code" else exclusive_shares
         shares, matches = [], []
         for block in range(self.layout.blocks):

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -43,8 +44,6 @@ from vitscope.statistics.permutation import group_difference, holm, p_greater, p
 from vitscope.statistics.signed_ranks import difference_counts, signed_rank_p
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -182,8 +181,6 @@ class Identifiability(ClassSpaceAnalysis):
             self.sums["pooled_squares"].add_(torch.stack(squares, -1))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         level, change, distribution = [], [], []
         for name, s, point, block, g, group in self._cells():
             r = self.mean_of(name, (s, block), 0, g, "fraction")
@@ -223,8 +220,6 @@ class Identifiability(ClassSpaceAnalysis):
                         yield name, s, point, block, g, group
 
     def _comparison(self) -> pd.DataFrame | None:
-        import pandas as pd
-
         n = int(self.sums["difference_n"]) if "difference_n" in self.sums else 0
         if n == 0:  # no masks
             return None

@@ -19,6 +19,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -36,8 +37,6 @@ from vitscope.models.readout import readout_logits, readout_weights
 from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -126,8 +125,6 @@ class MemoryImportance(ClassSpaceAnalysis):
         pass
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         n = float(self.sums["n"])
         if n == 0:  # no image has a label
             return {}

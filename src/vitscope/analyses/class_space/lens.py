@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -24,8 +25,6 @@ from vitscope.analyses.gallery import gallery_rows, save_thumbnails
 from vitscope.errors import DataError, VitscopeError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.architectures.layout import Layout
     from vitscope.data import Data
     from vitscope.data.batch import Batch
@@ -89,8 +88,6 @@ class Lens(ClassSpaceAnalysis):
         return not self.shown.isdisjoint(batch.indices.tolist())
 
     def end_batch(self, batch: Batch) -> None:
-        import pandas as pd
-
         super().end_batch(batch)
         if self.setting.control:
             return  # what it found is taken by the lens of the model itself

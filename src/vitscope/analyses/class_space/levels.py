@@ -7,6 +7,7 @@ from torch import Tensor
 
 from vitscope.analyses.class_space.ranks import identifiability
 from vitscope.statistics.clusters import Mean
+from vitscope.statistics.intervals import wilson
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 BINS = 20
@@ -26,8 +27,6 @@ def rank_quantile(counts: Tensor, q: float) -> float:
 
 
 def level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, float]:
-    from vitscope.statistics.intervals import wilson
-
     low, high = wilson(some / 100 * r.images, r.images)
     quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}
     return {

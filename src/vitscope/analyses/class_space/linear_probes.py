@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -25,13 +26,12 @@ from vitscope.analyses.class_space.positions import MEAN, at_positions, parse_po
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import LinearProbe, Moments, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
+from vitscope.analyses.one_pass import measure
 from vitscope.errors import DataError, VitscopeError
 from vitscope.statistics.clusters import Mean
 from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -114,7 +114,6 @@ class ProbeMoments(Analysis):
         return found
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
         from safetensors.torch import save_file
 
         if self.setting.folder is not None:
@@ -205,8 +204,6 @@ class LinearProbes(ClassSpaceAnalysis):
         assert self.training is not None
         moments = ProbeMoments(self.known, str(self.tokens), self.alphas)
         if self.setting.folder is None:
-            from vitscope.analyses.one_pass import measure
-
             measure(self.model, self.training.batches(self.model.preprocess, self.batch_size), [moments])
             self._weights = moments.probes()
             return
@@ -279,8 +276,6 @@ class LinearProbes(ClassSpaceAnalysis):
                     )
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         n = float(self.sums["n"])
         if n == 0:
             raise DataError("None of the test images is of a class that the probes were trained on.")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -31,11 +32,10 @@ from vitscope.analyses.class_space.projection import Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.control import shared_twin
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.statistics.intervals import wilson
 from vitscope.statistics.permutation import holm
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -150,8 +150,6 @@ class Memories(ClassSpaceAnalysis):
         self._active, self._tops = [], []
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         rows, outcomes = [], []
         for block in range(self.layout.blocks):
             for number, layer in enumerate(LAYERS):
@@ -181,8 +179,6 @@ class Memories(ClassSpaceAnalysis):
         return found
 
     def _names_table(self) -> pd.DataFrame:
-        import pandas as pd
-
         name = class_names(self.projector.classes, self.model.classes, self.setting.classes)
         exact, frames = self.variant != "code", []
         for _, _, head in self.pieces:
@@ -193,8 +189,6 @@ class Memories(ClassSpaceAnalysis):
         return pd.concat(frames, ignore_index=True)
 
     def _by_outcome(self, block: int, number: int, layer: str) -> list[dict[str, object]]:
-        from vitscope.statistics.intervals import wilson
-
         rows: list[dict[str, object]] = []
         for right, outcome in enumerate(("wrong", "right")):
             n = float(self.sums["outcome_n"][block, number, right])
@@ -206,8 +200,6 @@ class Memories(ClassSpaceAnalysis):
         return rows
 
     def _weights_table(self) -> pd.DataFrame:
-        import pandas as pd
-
         frames = []
         for layer, (_, _, head) in product(LAYERS, self.pieces):
             rows = []

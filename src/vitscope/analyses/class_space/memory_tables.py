@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from vitscope.analyses.class_space.memories import class_value_agreement
 from vitscope.analyses.class_space.memory_tests import outcome_test
 from vitscope.statistics.permutation import holm
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def outcome_table(counts: Mapping[tuple[int, str], tuple[int, int, int, int]], published: bool) -> pd.DataFrame | None:
@@ -21,8 +18,6 @@ def outcome_table(counts: Mapping[tuple[int, str], tuple[int, int, int, int]], p
 
     None where no image is right, or none wrong: there is nothing to compare.
     """
-    import pandas as pd
-
     rows: list[dict[str, object]] = []
     for (block, layer), (right_hits, right, wrong_hits, wrong) in counts.items():
         if not (right and wrong):

@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -33,10 +34,9 @@ from vitscope.analyses.class_space.removal import stream_kept, why_not_removable
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.data.batch import CONTEXT, OBJECT
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
+from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
@@ -201,8 +201,6 @@ class Perturbation(ClassSpaceAnalysis):
         self.sums["both"][number] += (right & still).double().sum()
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         rows = []
         for number, kind in enumerate(self.chosen):
             for block in range(self.layout.blocks):
@@ -231,10 +229,6 @@ class Perturbation(ClassSpaceAnalysis):
         return 100 * float(self.sums["with_class"][number, block] / self.sums["images"][number])
 
     def _accuracy(self) -> pd.DataFrame:
-        import pandas as pd
-
-        from vitscope.statistics.intervals import wilson
-
         rows = []
         for number, kind in enumerate(self.chosen):
             n, before, after, both = (

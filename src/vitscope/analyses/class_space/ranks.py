@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from vitscope.errors import NumericalError, VitscopeError
+from vitscope.errors import DataError, NumericalError, VitscopeError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,8 +70,6 @@ def chance(classes: int) -> float:
 
 def check_labels(labels: Tensor, classes: int) -> None:
     """Labels are -1 (unknown) or one of the head's classes."""
-    from vitscope.errors import DataError
-
     if len(labels) and int(labels.max()) >= classes:
         raise DataError(
             f"The data has class number {int(labels.max())}, but the model has the {classes} classes 0 to "

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from vitscope.analyses.attention_facts import gives_shares, shares_of
 from vitscope.analyses.class_space.objectives import evidence
-from vitscope.errors import VitscopeError
+from vitscope.errors import VitscopeError, suggest
 from vitscope.models.readout import readout_logits, readout_weights
 
 if TYPE_CHECKING:
@@ -216,8 +216,6 @@ COST = {  # (forward passes, backward passes); weights are frozen, so a backward
 def relevance(model: Model, images: Tensor, classes: Tensor, method: str, place: Place = EVERYWHERE) -> Tensor:
     """Relevance of each image token for `classes` (B,): (B, T) float32. `place`: one block, one head."""
     if method not in METHODS:
-        from vitscope.errors import suggest
-
         raise VitscopeError(
             f"There is no relevance method {method!r}.{suggest(method, METHODS)} Known: {', '.join(METHODS)}."
         )

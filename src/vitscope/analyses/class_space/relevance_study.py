@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -50,8 +51,6 @@ from vitscope.statistics.clusters import mean_over_images
 from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -205,8 +204,6 @@ class Relevance(ClassSpaceAnalysis):
             self.sums[f"{name}_squared"][m] += values.square().sum() / draws
 
     def _emit_maps(self, method: str, found: Tensor, images: Sequence[int]) -> None:
-        import pandas as pd
-
         shown = [i for i, image in enumerate(images) if image in self.setting.gallery]
         if not shown:
             return
@@ -225,8 +222,6 @@ class Relevance(ClassSpaceAnalysis):
         self.emit("maps_relevance", pd.concat(frames, ignore_index=True))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         n, rows, curves = float(self.sums["n"]), [], []
         for m, method in enumerate(self.chosen if n else []):  # none: no image has a label
             row: dict[str, object] = {"method": method}

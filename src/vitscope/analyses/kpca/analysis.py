@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -23,8 +24,6 @@ from vitscope.errors import NumericalError, UnsuitableDataError, UnsupportedMode
 from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -196,8 +195,6 @@ class KpcaAnalysis(Analysis):
         self, own: Mapping[str, pd.DataFrame], control: Mapping[str, pd.DataFrame]
     ) -> dict[str, pd.DataFrame]:
         """Rows below each other: column `weights` tells them apart."""
-        import pandas as pd
-
         return {name: pd.concat([table, control[name]], ignore_index=True) for name, table in own.items()}
 
     @property
@@ -246,8 +243,6 @@ class KpcaAnalysis(Analysis):
 
     def heads_table(self, *keys: str, column: str = "metric") -> pd.DataFrame:
         """Tidy: block, head, metric, mean, std, n, from sums (blocks, heads)."""
-        import pandas as pd
-
         frames = []
         for key in keys:
             mean, std = self.moments(key)
@@ -258,15 +253,11 @@ class KpcaAnalysis(Analysis):
 
     def emit_images(self, table: str, batch: Batch, columns: Mapping[str, Any]) -> None:
         """One row per image of the batch; tensors (B,) become columns, anything else is the same in every row."""
-        import pandas as pd
-
         cells = {key: c.detach().cpu().numpy() if isinstance(c, Tensor) else c for key, c in columns.items()}
         self.emit(table, pd.DataFrame({"image": batch.indices.numpy()} | cells))
 
     def emit_heads(self, table: str, batch: Batch, block: int, columns: Mapping[str, Any]) -> None:
         """One row per image and head, if asked for; tensors (B, H) become columns, anything else is in every row."""
-        import pandas as pd
-
         if not self.per_head:
             return
         heads = torch.arange(self.layout.heads)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -36,8 +37,6 @@ from vitscope.analyses.kpca.pairs import mean_size, pair_differences, relative_p
 from vitscope.analyses.kpca.threads import over_images
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -153,8 +152,6 @@ class Gamma(KpcaAnalysis):
             self.emit_heads("kpca_gamma_image_heads", batch, block, {"vectors": kind} | each)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         heads_each, blocks = self.layout.heads, self.layout.blocks
         rows = int(self.seen.sum()) * heads_each
         per_block, average, heads = [], [], []

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vitscope.analyses.kpca.conventions import VECTORS
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 
@@ -67,8 +69,6 @@ def gamma_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 def _styles() -> dict[str, tuple[str, object]]:
     """One line per kind of vector; these hues are no model's and no token's on this panel."""
-    from vitscope.report import figures as f
-
     return {
         "eigenvectors": (f.GREEN, "-"),
         "perturbed": (f.SKY, (0, (5, 2))),
@@ -96,8 +96,6 @@ def _draw(ax: Axes, table: pd.DataFrame, metric: str, *, band: bool, label: bool
 
 def draw_average(tables: Mapping[str, pd.DataFrame], several: bool) -> Figure:
     """One row per model: absolute, relative, residual."""
-    from vitscope.report import figures as f
-
     metrics = {"absolute": "|γᵢ − γⱼ|", "relative": "|γᵢ − γⱼ| / max", "residual": "residual"}
     fig, axes = f.new_figure(height=0.5 + 2.4 * len(tables), rows=len(tables), columns=3, share_y=False)
     for row, (label, table) in enumerate(tables.items()):
@@ -117,8 +115,6 @@ def draw_average(tables: Mapping[str, pd.DataFrame], several: bool) -> Figure:
 
 def draw_layers(table: pd.DataFrame, metric: str) -> Figure:
     """All blocks in a grid."""
-    from vitscope.report import figures as f
-
     own = table[table["weights"] == "own"]
     blocks = sorted(own["block"].unique().tolist())
     fig, axes = f.small_multiples(len(blocks), columns=4, row_height=1.35)
@@ -138,8 +134,6 @@ def draw_layers(table: pd.DataFrame, metric: str) -> Figure:
 
 
 def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
-    from vitscope.report.numbers import short
-
     own = table[table["weights"] == "own"].groupby("vectors")[["absolute", "residual"]].mean()
     residual, absolute = (
         {k: short(float(own[m][k])) for k in ("recovered", "random")} for m in ("residual", "absolute")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,8 +21,6 @@ from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.reconstruction import MAX_LOG, shared_norms
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -91,8 +90,6 @@ class Norms(KpcaAnalysis):
         return order.cut_outliers(self.sums["counts"], self.sums["totals"], self.outliers)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         if not self.images:
             return {}
         looked = self.seen.nonzero().flatten()  # the blocks that saw anything
@@ -124,8 +121,6 @@ class Norms(KpcaAnalysis):
 
     def _distribution(self, counts: Tensor, blocks: Tensor) -> pd.DataFrame:
         """Shares in bins of a fifth of a decade, empty ones left out."""
-        import pandas as pd
-
         limits, inner = order.decades(counts, PER_DECADE)
         block, norm, place = inner.nonzero(as_tuple=True)
         share = inner / inner.sum(-1, keepdim=True).clamp_min(1)

@@ -26,6 +26,7 @@ import math
 from math import nan
 from typing import TYPE_CHECKING, Literal
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -36,8 +37,6 @@ from vitscope.analyses.kpca.keygram import Shared
 from vitscope.analyses.kpca.threads import over_images
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -142,8 +141,6 @@ class Reconstruction(KpcaAnalysis):
         self.emit_heads("kpca_reconstruction_image_heads", batch, block, means)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         tables = {"kpca_reconstruction": self.heads_table(*self.METRICS)}
         if self.variant == "code":
             error = self.moments("error")[0].mean(1)  # (blocks,) over images, heads and tokens, as the program takes it

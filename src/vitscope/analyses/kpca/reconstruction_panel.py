@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 from vitscope.statistics.intervals import Z95
@@ -68,14 +70,12 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={name: stacked(t) for name, t in behind.items() if t},
         protocol=protocol(shown, first, "all tokens, all heads"),
-        findings=[f for label, t in curves.items() if (f := _curve_finding(label, t, len(runs) > 1))],
+        findings=[x for label, t in curves.items() if (x := _curve_finding(label, t, len(runs) > 1))],
         order=42,
     )  # fmt: skip
 
 
 def draw_violation(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
-    from vitscope.report import figures as f
-
     styles = f.model_styles(labels)
     fig, (ax,) = f.new_figure(height=2.6)
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
@@ -103,8 +103,6 @@ def draw_violation(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fig
 
 def draw_norms(tables: Mapping[str, pd.DataFrame], quantiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """One row per model. Per block, phi spreads to the left of the middle line and h to the right."""
-    from vitscope.report import figures as f
-
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
     fig, axes = f.new_figure(height=0.5 + 2.6 * len(tables), rows=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
@@ -143,8 +141,6 @@ def _shape(ax: Axes, block: int, rows: pd.DataFrame, reach: float, colour: str) 
 
 
 def _quartiles(ax: Axes, table: pd.DataFrame) -> None:
-    from vitscope.report import figures as f
-
     own = table[table["weights"] == "own"]
     for norm, shift in (("phi", -0.07), ("h", 0.07)):
         rows = own[own["norm"] == norm]
@@ -156,8 +152,6 @@ def _quartiles(ax: Axes, table: pd.DataFrame) -> None:
 
 def draw_epochs(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Both norms and the absolute error per epoch, one axes per model."""
-    from vitscope.report import figures as f
-
     colours = {"phi": f.PURPLE, "h": f.ORANGE, "absolute_error": f.INK}  # as in the distributions
     fig, axes = f.new_figure(height=2.9, columns=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
@@ -179,8 +173,6 @@ def draw_epochs(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
 
 
 def _curve_finding(label: str, table: pd.DataFrame, several: bool) -> Finding | None:
-    from vitscope.report.numbers import short
-
     own = table[(table["weights"] == "own") & (table["split"] == table["split"].iloc[-1])]
     at = own.groupby(["metric", "epoch"])["mean"].mean()
     epochs = sorted(own["epoch"].unique().tolist())

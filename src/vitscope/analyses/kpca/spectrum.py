@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -28,8 +29,6 @@ from vitscope.errors import NumericalError, VitscopeError
 from vitscope.statistics.moments import mean_std
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -204,8 +203,6 @@ class Spectrum(KpcaAnalysis):
         return float(self.sums["tokens"]) / max(1, self.images) if "tokens" in self.sums else float(self.layout.tokens)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         having = self.sums.get("having", self.seen[:, None].expand(-1, self.count))  # (blocks, axes)
         rows = (having * self.layout.heads).clamp_min(1)
         (mean, std), (log_mean, log_std) = (

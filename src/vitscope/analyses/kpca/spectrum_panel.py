@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.kpca.conventions import PUBLISHED
+from vitscope.report import figures as f
+from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import asked, protocol, stacked, tables_of
 
@@ -52,8 +54,6 @@ def draw_spectrum(
     heads: Mapping[str, pd.DataFrame],
     labels: list[str],
 ) -> Figure:
-    from vitscope.report import figures as f
-
     styles = f.model_styles(labels)
     fig, (left, right) = f.new_figure(height=3.1, columns=2, share_x=False, share_y=False)
     for label, table in eigenvalues.items():
@@ -97,8 +97,6 @@ def _variant(options: Mapping[str, Any]) -> str:
 
 
 def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
-    from vitscope.report.numbers import short
-
     own = table[table["weights"] == "own"].set_index("statistic")
     largest, bound = float(own["mean"]["max"]), float(own["bound"]["max"])
     who = f"{label}: " if several else ""

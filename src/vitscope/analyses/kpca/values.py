@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -31,8 +32,6 @@ from vitscope.analyses.kpca.threads import over_images
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -214,8 +213,6 @@ class Values(KpcaAnalysis):
             self.emit_heads("kpca_values_image_heads", batch, block, {"values": kind} | each)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         heads = [self.heads_table(*(f"{kind}.{m}" for m in MEASURES)).assign(values=kind) for kind in self.kinds]
         table = pd.concat(heads, ignore_index=True)
         table["metric"] = table["metric"].str.rpartition(".")[2]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.kpca.conventions import LEARNED, OTHER, RANDOM
+from vitscope.report import figures as f
+from vitscope.report.numbers import percent
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import asked, protocol, stacked, tables_of
 
@@ -50,14 +52,12 @@ def values_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"kpca_values_model": stacked(model), "kpca_values": stacked(tables)},
         protocol=protocol(shown, "kpca_values", asked(shown, "kpca_values", "kpca.values", _variant)),
-        findings=[f for label, t in model.items() if (f := _finding(label, t, len(runs) > 1))],
+        findings=[x for label, t in model.items() if (x := _finding(label, t, len(runs) > 1))],
         order=44,
     )  # fmt: skip
 
 
 def draw_values(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
-    from vitscope.report import figures as f
-
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=4.3, rows=2, columns=3, share_y=False)
     blocks = max(int(t["block"].max()) for t in tables.values()) + 1
@@ -98,8 +98,6 @@ def _variant(options: Mapping[str, Any]) -> str:
 
 
 def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding | None:
-    from vitscope.report.numbers import percent
-
     own = table[table["weights"] == "own"]
     fair = own[own["metric"] == "principal_overlap"].set_index("values")["mean"]
     if RANDOM not in fair:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from vitscope.analyses.kpca import claims
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, Verdict, judge
 from vitscope.analyses.kpca.conventions import LEARNED, OTHER, PUBLISHED, RANDOM
@@ -22,8 +24,6 @@ from vitscope.statistics.bootstrap import Mean, mean_over_images
 from vitscope.statistics.intervals import Z95
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.runs import Run
 
 
@@ -35,8 +35,6 @@ def verdicts(run: Run) -> list[Verdict]:
 
 def verdict_table(run: Run) -> pd.DataFrame:
     """The verdicts as a table, one row per claim."""
-    import pandas as pd
-
     return pd.DataFrame([asdict(v) for v in verdicts(run)])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pandas as pd
 from markupsafe import Markup
 
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, OPEN, Verdict
@@ -15,11 +16,11 @@ from vitscope.report.html_table import breakable
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol
-from vitscope.report.sources import owner_of
+from vitscope.report.sources import owner_of, parts_of
+from vitscope.runs.files import atomic_write
+from vitscope.runs.tables import to_csv
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.runs import Run
 
 STYLE = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}  # classes of the page's style sheet; the word says it, too
@@ -29,8 +30,6 @@ TABLES = ("kpca_reconstruction", "kpca_values", "kpca_gamma", "kpca_spectrum", "
 @register_panel("kpca_verdict")
 def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
     """One row per claim and model."""
-    import pandas as pd
-
     found = {label: verdicts(run) for label, run in runs.items()}
     found = {label: each for label, each in found.items() if each}
     if not found:
@@ -77,9 +76,6 @@ def _card(found: Mapping[str, Sequence[Verdict]]) -> Card:
 
 def write_verdicts(run: Run, each: Sequence[Verdict]) -> None:
     """`tables/kpca_verdicts.csv`, beside the tables that it judges."""
-    from vitscope.runs.files import atomic_write
-    from vitscope.runs.tables import to_csv
-
     atomic_write(run.tables_dir / "kpca_verdicts.csv", to_csv(_frame(each, "", several=False)))
 
 
@@ -136,8 +132,6 @@ def _measured_cells(verdict: Verdict) -> Markup:
 
 
 def _frame(each: Sequence[Verdict], label: str, several: bool) -> pd.DataFrame:
-    import pandas as pd
-
     columns = ["claim", "predicts", "agrees", "measured", "low", "high", "null", "verdict", "n"]
     table = pd.DataFrame([vars(v) for v in each])[columns]
     if several:
@@ -147,8 +141,6 @@ def _frame(each: Sequence[Verdict], label: str, several: bool) -> pd.DataFrame:
 
 def _variants(runs: Mapping[str, Run]) -> str:
     """'exact' or what the analyses were asked for; remarks about q and k are among the notes of the page."""
-    from vitscope.report.sources import parts_of
-
     options = [
         o
         for run in runs.values()

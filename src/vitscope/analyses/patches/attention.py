@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -28,8 +29,6 @@ from vitscope.analyses.patches.truth import truth_of
 from vitscope.statistics.clusters import over_clusters
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -82,8 +81,6 @@ class PatchAttention(PatchAnalysis):
             self.sums["images"] += int(counted.flatten(1).any(1).sum())
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         heads = [
             {"block": block, "head": head} | row
             for block in range(self.layout.blocks)

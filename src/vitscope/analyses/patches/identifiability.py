@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -38,8 +39,6 @@ from vitscope.errors import VitscopeError
 from vitscope.statistics.clusters import Kind, Mean, over_clusters
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -171,8 +170,6 @@ class PatchIdentifiability(PatchAnalysis):
         return 100 * int(self._group(only, group).sum()) / int(of_group.sum())
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         level, change, known = [], [], []
         for at, sums in enumerate(self.sums["levels"]):
             key = {"block": max(at - 1, 0), "point": "resid_post" if at else "resid_pre"}

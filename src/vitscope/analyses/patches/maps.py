@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.patches.truth import Truth
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
 
 PROBABILITY = "probability of the patch's class"
@@ -34,8 +33,6 @@ def map_rows(block: int, logits: Tensor, truth: Truth, batch: Batch, shown: Sequ
 
 
 def _places(block: int, truth: Truth, batch: Batch, shown: Sequence[int]) -> pd.DataFrame:
-    import pandas as pd
-
     rows, columns = truth.grid
     image, row, column = torch.meshgrid(
         batch.indices[list(shown)], torch.arange(rows), torch.arange(columns), indexing="ij"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -26,8 +27,6 @@ from vitscope.statistics.bootstrap import poisson_weights
 from vitscope.tasks.segmentation import answered, check_pixels, check_segmenter, confusions
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
@@ -97,8 +96,6 @@ class SegmentationFigures(Analysis):
 
     def _emit(self, batch: Batch, matrices: Tensor) -> None:
         """One row per image and class that is there or answered."""
-        import pandas as pd
-
         right, there, said = matrices.diagonal(dim1=1, dim2=2), matrices.sum(2), matrices.sum(1)  # (B, C)
         item, label = ((there + said) > 0).nonzero(as_tuple=True)
         if not len(item):

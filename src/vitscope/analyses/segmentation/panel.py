@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
 
 from vitscope.analyses.segmentation.pictures import TABLE as GALLERY
 from vitscope.analyses.segmentation.pictures import map_names, read_map
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.class_colours import NONE, class_colours, coloured
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.sources import owner_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
     from vitscope.runs import Run
 
 MOST_ROWS, MOST_CLASSES, MOST_CONFUSED = 4, 30, 16  # more nobody reads
@@ -102,12 +104,7 @@ def _names(classes: pd.DataFrame) -> dict[int, str]:
 
 def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -> Figure | None:
     """Rows: pictures. Columns: as it is, truth, answer, errors. The first model that has maps."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
-    from PIL import Image
-
-    from vitscope.report import figures as f
-    from vitscope.report.sources import owner_of
 
     for label, table in tables_of(runs, GALLERY).items():
         run = owner_of(runs[label], GALLERY)
@@ -158,10 +155,6 @@ def errors(truth: np.ndarray, answer: np.ndarray) -> np.ndarray:
 
 def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """IoU per class with its interval, the best on average first."""
-    import pandas as pd
-
-    from vitscope.report import figures as f
-
     means = pd.concat([t.set_index("label")["iou"] for t in tables.values()]).groupby(level=0).mean()
     order = [int(c) for c in means.sort_values(ascending=False, kind="stable").index[:MOST_CLASSES]]
     first = next(iter(tables.values())).set_index("label")
@@ -189,8 +182,6 @@ def _errors(confusions: pd.DataFrame) -> pd.DataFrame:
 
 def draw_confusions(table: pd.DataFrame) -> Figure:
     """True classes x answers in % of a row, of the classes with the most wrong pixels."""
-    from vitscope.report import figures as f
-
     wrong = _errors(table)
     lost = wrong.groupby("label")["pixels"].sum().add(wrong.groupby("answer")["pixels"].sum(), fill_value=0)
     chosen = sorted(int(c) for c in lost.sort_values(ascending=False, kind="stable").index[:MOST_CONFUSED])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from vitscope.statistics.bootstrap import percentiles
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = ("mean_iou", "mean_accuracy", "accuracy")
 FEW = 2  # images: fewer have no interval
@@ -48,8 +46,6 @@ def counts_of(matrix: Tensor) -> np.ndarray:
 
 def figure_table(conditions: Conditions, matrices: Tensor, samples: np.ndarray, images: Tensor) -> pd.DataFrame:
     """One row per condition and figure, with the change from the clean images, paired image by image."""
-    import pandas as pd
-
     clean, clean_drawn = overall(counts_of(matrices[0])), overall(samples[0])  # (3,), (3, R)
     rows: list[dict[str, Any]] = []
     for k, (corruption, severity) in enumerate(conditions):
@@ -74,8 +70,6 @@ def class_table(
     conditions: Conditions, matrices: Tensor, samples: np.ndarray, images: Tensor, names: Sequence[str]
 ) -> pd.DataFrame:
     """One row per condition and class that is there or is answered."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for k, (corruption, severity) in enumerate(conditions):
         counts = counts_of(matrices[k])
@@ -94,8 +88,6 @@ def class_table(
 
 def confusion_table(matrix: Tensor, names: Sequence[str]) -> pd.DataFrame:
     """One row per pair of a class and an answer that occurs, of the clean images; share: of the class's pixels."""
-    import pandas as pd
-
     m = matrix.numpy()
     truth, answer = (places.tolist() for places in np.nonzero(m))
     return pd.DataFrame(

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,8 +23,6 @@ from vitscope.analyses.separation.profile import FIT_COLUMNS, SPIKE_COLUMNS, blo
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
@@ -142,8 +141,6 @@ class Separation(Analysis):
         self.sums[f"{name}:square"].addmm_((self._weights[labels, None] * x).T, x)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         assert self._weights is not None
         counts = self.sums["counts"]
         present = check_sizes(counts)  # images that could not be read are gone

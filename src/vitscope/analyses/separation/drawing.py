@@ -10,6 +10,7 @@ import numpy as np
 
 from vitscope.analyses.separation.fits import Fit
 from vitscope.analyses.separation.profile import block_fits, blocks_of, epoch_fits, read_token, tokens_of, value_at
+from vitscope.report import figures as f
 from vitscope.report.numbers import short
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ def draw_profile(
     `fits` are those over its blocks (None: fitted now). `other` (the training images beside the held-out ones) is drawn
     pale. `limits` keep the axis still in an animation.
     """
-    from vitscope.report import figures as f
-
     fig, (ax,) = f.new_figure(height=3.0)
     layers = int(table["layer"].max())
     if other is not None:
@@ -57,8 +56,6 @@ def draw_profile(
 
 def draw_profiles(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Several models: the token that each head reads, one colour per model; what is no block as open markers."""
-    from vitscope.report import figures as f
-
     fig, (ax,) = f.new_figure(height=3.0)
     styles = f.model_styles(labels)
     deepest = max(int(t["layer"].max()) for t in profiles.values())
@@ -86,8 +83,6 @@ def draw_over_epochs(
 
     The last block has its curves: `fits`, from `epoch_fits` (None: fitted now).
     """
-    from vitscope.report import figures as f
-
     fig, (ax,) = f.new_figure(height=2.8)
     blocks = table[table["point"] == "block"]
     rows = blocks[blocks["layer"] == (blocks["layer"].max() if layer is None else layer)]
@@ -116,8 +111,6 @@ def draw_over_epochs(
 
 def draw_accuracy(training: pd.DataFrame) -> Figure:
     """Accuracy per epoch of training and held-out images."""
-    from vitscope.report import figures as f
-
     fig, (ax,) = f.new_figure(height=2.6)
     for column, words, style in (
         ("test_accuracy", "held-out images", f.LineStyle(f.BLUE)),
@@ -154,8 +147,6 @@ def common_limits(table: pd.DataFrame) -> tuple[float, float]:
 
 def _curves(ax: Axes, x: pd.Series, d: pd.Series, fits: pd.DataFrame, unit: str) -> None:
     """A constant rate dotted, the published curve dashed, both in words at the top right."""
-    from vitscope.report import figures as f
-
     known = {(fit["curve"], fit["errors"]): fit for fit in fits.to_dict("records")}
     if not known:
         return
@@ -171,8 +162,6 @@ def _curves(ax: Axes, x: pd.Series, d: pd.Series, fits: pd.DataFrame, unit: str)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, *, alpha: float = 1.0, named: bool = True) -> None:
-    from vitscope.report import figures as f
-
     logits = table[table["point"] == "logits"]
     for token in tokens_of(table):
         style = f.token_style("class" if token == "class" else "image")
@@ -188,8 +177,6 @@ def _lines(ax: Axes, table: pd.DataFrame, *, alpha: float = 1.0, named: bool = T
 
 def _ends(ax: Axes, table: pd.DataFrame, layers: int) -> None:
     """First and last point stand out, with their numbers."""
-    from vitscope.report import figures as f
-
     for x, value in ((-1, value_at(table, "pixels")), (layers, value_at(table, "logits"))):
         if value == value:
             ax.plot([x], [value], marker="D", markersize=8, color=f.VERMILLION, markeredgecolor=f.INK, zorder=5)

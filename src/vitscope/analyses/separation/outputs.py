@@ -3,16 +3,20 @@ layer, and the animation. Written when the report is drawn and the tables are ne
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder, frame, write_gif, write_videos
 from vitscope.analyses.separation.profile import epoch_fits, fits_of
+from vitscope.report.svg import PNG_DPI
 from vitscope.runs import atomic_write
+from vitscope.runs.tables import to_csv
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -28,8 +32,6 @@ def tidy(probe: pd.DataFrame, training: pd.DataFrame | None) -> pd.DataFrame:
 
     Before the first epoch there is no loss yet: those cells are empty.
     """
-    import pandas as pd
-
     wanted = ["epoch", "layer", "point", "token", "split", "fuzziness"]
     scores = ["train_loss", "test_loss", "train_accuracy", "test_accuracy"]
     known = pd.DataFrame(columns=["epoch", *scores]) if training is None else training[["epoch", *scores]]
@@ -38,8 +40,6 @@ def tidy(probe: pd.DataFrame, training: pd.DataFrame | None) -> pd.DataFrame:
 
 def write_outputs(run: Run) -> list[Path]:
     """All files that are missing or older than their tables; the caller is inside `house_style()`."""
-    from vitscope.runs.tables import to_csv
-
     if _up_to_date(run):
         return []
     probe, training = run.table(PROBE), run.table("training")
@@ -103,10 +103,6 @@ def chosen_epochs(probe: pd.DataFrame, most: int) -> list[int]:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    import io
-
-    from vitscope.report.svg import PNG_DPI
-
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
     return atomic_write(path, buffer.getvalue())

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from markupsafe import Markup
 
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder
@@ -16,10 +17,12 @@ from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.slider import slider
+from vitscope.report.sources import owner_of
+from vitscope.report.svg import inline_svg, slug, to_svg
 
 if TYPE_CHECKING:
     import pandas as pd
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -30,8 +33,6 @@ SLIDER_FRAMES = 40  # of all models together
 @register_panel("separation", draws=(PROBE, f"{PROBE}_fits", f"{PROBE}_spike"))
 def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Profiles of the finished models, decay over the epochs of those that were probed, and a slider over epochs."""
-    from vitscope.report.sources import owner_of
-
     profiles, probes = tables_of(runs, "separation"), tables_of(runs, PROBE)
     if set(probes) > set(profiles):  # the same images for all: probes of every model, not an analysis of some
         profiles = {}
@@ -139,11 +140,6 @@ def _averaging(profiles: Mapping[str, pd.DataFrame]) -> str:
 
 def _sliders(probes: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame | None]) -> str:
     """One slider over epochs per probed training."""
-    from markupsafe import Markup
-
-    from vitscope.report.slider import slider
-    from vitscope.report.svg import inline_svg, slug, to_svg
-
     parts: list[Markup] = []
     for label, probe in probes.items():
         key = f"separation-{slug(label)}"

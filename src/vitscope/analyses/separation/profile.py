@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitscope.analyses.separation.fits import Fit, compare_fits
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FIT_COLUMNS = ("a", "b", "c", "rho", "r", "r2", "aicc", "delta", "weight")
 SPIKE_COLUMNS = ("fall", "pixels", "embedding", "over_pixels", "over_embedding")
@@ -64,8 +63,6 @@ def epoch_fits(table: pd.DataFrame) -> pd.DataFrame:
 
     `table` is a training's `probe_separation`.
     """
-    import pandas as pd
-
     parts = []
     for split, rows in table[table["epoch"] > 0].groupby("split", sort=False):
         last = rows[(rows["point"] == "block") & (rows["layer"] == rows[rows["point"] == "block"]["layer"].max())]
@@ -87,8 +84,6 @@ def spikes(table: pd.DataFrame) -> pd.DataFrame:
     with the mean token that enters the first block, which lives in the blocks' own space (the class token carries no
     picture there): what is left of the spike is the blocks' work. fall: the peak over the last block.
     """
-    import pandas as pd
-
     pixels, embedding = value_at(table, "pixels"), value_at(table, "embedding", "mean")
     rows = []
     for token in tokens_of(table):
@@ -118,6 +113,4 @@ def _ratio(a: float, b: float) -> float:
 
 
 def _fit_table(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame(list(rows), columns=_FIT_ORDER)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pandas as pd
 from torch import Tensor
 
 from vitscope.analyses.gallery import LONGEST_TEXT, readable
 from vitscope.architectures.text_layout import token_ids
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -24,8 +23,6 @@ def map_rows(block: int, rank: Tensor, log_p: Tensor, batch: Batch, shown: Seque
 
     Rank and log p (T,) are those of all its targets. Ranks span decades, so that their map is logarithmic.
     """
-    import pandas as pd
-
     item, place = (batch.targets >= 0).nonzero(as_tuple=True)  # (T,)
     frames = []
     for i in shown:
@@ -38,8 +35,6 @@ def map_rows(block: int, rank: Tensor, log_p: Tensor, batch: Batch, shown: Seque
 
 def guess_rows(block: int, x: Tensor, batch: Batch, shown: Sequence[int], model: Model, guesses: int) -> pd.DataFrame:
     """Rows of `vocabulary_topk`: the likeliest words behind each token of these texts, residual stream (B, N, C)."""
-    import pandas as pd
-
     ids, preprocess = token_ids(batch.inputs), model.preprocess
     frames = []
     for i in shown:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -34,8 +35,6 @@ from vitscope.analyses.vocabulary.guesses import guess_rows, map_rows
 from vitscope.statistics.clusters import Kind, Mean, over_clusters
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
@@ -152,8 +151,6 @@ class Identifiability(VocabularyAnalysis):
                 yield group, {value: mean for value, mean in found.items() if mean is not None}
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         level, change = [], []
         for group, means in self._means(self.sums["embedding"], VALUES):
             level.append({"block": 0, "point": "resid_pre", "tokens": group} | _level(means))

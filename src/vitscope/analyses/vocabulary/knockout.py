@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -29,8 +30,6 @@ from vitscope.statistics.clusters import over_clusters
 from vitscope.tasks.language import token_losses
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.capture import Edit
     from vitscope.capture.points import Point
     from vitscope.data.batch import Batch
@@ -136,8 +135,6 @@ class KnockoutStudy(VocabularyAnalysis):
             sums[:, number].index_add_(0, rows, (values * counted).sum(1).to(sums.dtype))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         tokens, heads = [], []
         for number, knockout in enumerate(self.tried):
             found = self._row(number)
@@ -180,6 +177,4 @@ class KnockoutStudy(VocabularyAnalysis):
 
 
 def _none() -> pd.DataFrame:
-    import pandas as pd
-
     return pd.DataFrame()

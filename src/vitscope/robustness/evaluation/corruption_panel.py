@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -14,7 +16,6 @@ from vitscope.report.panel_parts import name_models, protocol, stacked, tables_o
 from vitscope.robustness.corruptions.names import COMMON, FAMILIES
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -109,8 +110,6 @@ def draw_maps(
     tables: Mapping[str, pd.DataFrame], labels: list[str], column: str = "top1", name: str = "top-1 (%)"
 ) -> Figure:
     """Corruptions x severities, numbers in the cells, one map per model. column, name: what is shown."""
-    from vitscope.report import figures as f
-
     shown = [label for label in labels if label in tables][:MOST_MAPS]
     names = ordered(tables)
     severities = sorted({int(s) for t in tables.values() for s in t["severity"]})
@@ -148,8 +147,6 @@ def draw_severity(
     tables: Mapping[str, pd.DataFrame], labels: list[str], column: str = "top1", name: str = "top-1 (%)"
 ) -> Figure:
     """Mean over each family against severity, one line per model."""
-    from vitscope.report import figures as f
-
     there = set(ordered(tables))
     families = {key: [n for n in names if n in there] for key, names in FAMILIES.items()}
     families = {key: names for key, names in families.items() if names}
@@ -170,10 +167,6 @@ def draw_severity(
 
 def draw_difference(errors: Mapping[str, pd.DataFrame], rows: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """Points lost per corruption, the hardest on average first."""
-    import pandas as pd
-
-    from vitscope.report import figures as f
-
     mean = pd.concat([t.set_index("corruption")["difference"] for t in errors.values()]).groupby(level=0).mean()
     names = list(mean.sort_values(kind="stable").index)
     styles = {label: style for label, style in f.model_styles(labels).items() if label in errors}

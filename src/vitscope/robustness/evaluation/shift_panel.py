@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -57,8 +58,8 @@ def shift_panel(runs: Mapping[str, Run]) -> Panel | None:
         tables=tables if not rows else {**tables, "evaluation": stacked(rows)},
         protocol=protocol(runs, owner, "classes of a set read off its folders; ECE over 15 bins, RMS over 100s"),
         findings=[
-            *(f for label, table in rows.items() for f in _accuracies(label, table, len(runs) > 1)),
-            *(f for label, table in noticed.items() for f in _noticed(label, table, len(runs) > 1)),
+            *(x for label, table in rows.items() for x in _accuracies(label, table, len(runs) > 1)),
+            *(x for label, table in noticed.items() for x in _noticed(label, table, len(runs) > 1)),
         ],
         order=25,
         card=_card(rows),
@@ -97,8 +98,6 @@ def name_of(row: Mapping[Any, Any]) -> str:
 
 def draw_shifts(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """One line of dots per set and reading: filled on the set, hollow on clean images of the same classes."""
-    from vitscope.report import figures as f
-
     names = list(dict.fromkeys(name_of(r) for t in tables.values() for r in t.to_dict("records")))
     styles = {label: style for label, style in f.model_styles(labels).items() if label in tables}
     fig, (ax,) = f.new_figure(height=0.7 + 0.28 * len(names) * max(1, len(tables) ** 0.5))
@@ -120,8 +119,6 @@ def draw_shifts(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
 
 def draw_detection(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     """AUPR, AUROC and FPR95 beside each other, one dot per model and reading."""
-    from vitscope.report import figures as f
-
     readings = list(dict.fromkeys(name_of(r) for t in tables.values() for r in t.to_dict("records")))
     styles = {label: style for label, style in f.model_styles(labels).items() if label in tables}
     fig, axes = f.new_figure(height=0.8 + 0.3 * len(readings) * max(1, len(tables) ** 0.5), columns=3)

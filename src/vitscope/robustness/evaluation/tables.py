@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from vitscope.analyses.base import Headline
 from vitscope.errors import DataError
@@ -19,9 +20,6 @@ from vitscope.robustness.detection import METRICS, SCORE, detection, detection_i
 from vitscope.robustness.evaluation.readings import Reading
 from vitscope.robustness.evaluation.results import Outcomes, Results
 from vitscope.statistics.intervals import newcombe, paired, wilson
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAN = float("nan")
 NONE = "none"  # in the column `corruption`
@@ -40,8 +38,6 @@ def all_tables(results: Results) -> dict[str, pd.DataFrame]:
 
 def evaluation_table(results: Results) -> pd.DataFrame:
     """One row per condition and reading. Shares and differences in %, with 95 % intervals."""
-    import pandas as pd
-
     rows = []
     for reading in results.readings:
         condition = results.conditions[reading.condition]
@@ -121,8 +117,6 @@ def _corrupted(results: Results) -> dict[str, dict[str, dict[int, Reading]]]:
 
 def corruption_table(results: Results) -> pd.DataFrame:
     """One row per corruption: accuracy averaged over severities, and CE against AlexNet where it is defined."""
-    import pandas as pd
-
     rows = []
     for source, by_name in _corrupted(results).items():
         for name, readings in by_name.items():
@@ -151,8 +145,6 @@ def corruption_table(results: Results) -> pd.DataFrame:
 
 def corruption_mean_table(results: Results) -> pd.DataFrame:
     """One row per source of corruptions: accuracy over all of them, mCE where all 15 at 5 severities were measured."""
-    import pandas as pd
-
     rows = []
     for source, by_name in _corrupted(results).items():
         names = list(by_name)
@@ -207,8 +199,6 @@ def _per_image(results: Results, by_name: Mapping[str, Mapping[int, Reading]]) -
 
 def detection_table(results: Results) -> pd.DataFrame:
     """Anomaly detection: a set without labels against the clean images of the same classes."""
-    import pandas as pd
-
     rows = []
     for reading in results.readings:
         condition = results.conditions[reading.condition]

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -33,8 +34,6 @@ from vitscope.robustness.segmentation.conditions import Corrupted
 from vitscope.statistics.clusters import Kind, over_clusters
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.data import Data
     from vitscope.data.batch import Batch
     from vitscope.models import Model
@@ -102,8 +101,6 @@ class PatchLens:
 
     def table(self, sums: Mapping[str, Tensor], versions: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         """A row per version, group of patches and block; `versions` are the first columns of each."""
-        import pandas as pd
-
         rows = []
         for version, key in enumerate(versions):
             for group, chosen in zip(GROUPS, ([0, 1], [0], [1])):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from matplotlib.lines import Line2D
+
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
@@ -101,8 +103,6 @@ def styles(table: pd.DataFrame) -> dict[str, f.LineStyle]:
 
 def draw(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """A row per model."""
-    from matplotlib.lines import Line2D
-
     fig, axes = f.new_figure(height=0.7 + 2.0 * len(tables), rows=len(tables), columns=3, share_y=False)
     top = max(float(t["moved"].max()) for t in tables.values()) * 1.08 or 1.0
     for i, (label, table) in enumerate(tables.items()):

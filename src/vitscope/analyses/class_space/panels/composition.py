@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from vitscope.analyses.class_space.conventions import SHARES, SOURCES, exclusive_shares
 from vitscope.analyses.class_space.panels.identifiability import variant_text
@@ -16,7 +17,6 @@ from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.runs import Run
@@ -58,8 +58,6 @@ def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
 
 def exclusive(matches: pd.DataFrame) -> pd.DataFrame:
     """The eight patterns of matches -> exclusive shares by `source`, whatever the variant of the run."""
-    import pandas as pd
-
     rows = []
     for keys, part in matches.groupby(["block", "tokens", "n_tokens", "n_images"], sort=False):
         key = dict(zip(("block", "tokens", "n_tokens", "n_images"), keys))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from matplotlib.lines import Line2D
+
 from vitscope.analyses.class_space.panels.learnt import (
     ALT,
     FIGURE,
@@ -171,8 +173,6 @@ def _chance_text(tables: Mapping[str, pd.DataFrame]) -> str:
 
 def draw_layers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Share of tokens whose logit rises; a row per model, a column per kind of token, a line per point."""
-    from matplotlib.lines import Line2D
-
     kinds = kinds_of(tables, ("class", "image"))
     fig, axes = f.new_figure(height=0.8 + 1.8 * len(tables), rows=len(tables), columns=len(kinds))
     blocks = blocks_of(tables)

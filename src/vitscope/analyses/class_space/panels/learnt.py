@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from matplotlib.lines import Line2D
+
 from vitscope.analyses.class_space.panels.parts import banded, blocks_of, interval, who
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -43,8 +45,6 @@ def caption(images: str) -> str:
 
 def draw_learnt(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Mean r at the left, rate of r = 1 at the right; a row per model, a line per reading."""
-    from matplotlib.lines import Line2D
-
     fig, axes = f.new_figure(height=0.9 + 2.0 * len(tables), rows=len(tables), columns=2, share_y=False)
     for i, (label, table) in enumerate(tables.items()):
         for j, (column, title) in enumerate((("mean", "identifiability r"), ("rate", "images with r = 1 (%)"))):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.report import figures as f
@@ -99,8 +100,6 @@ def choose_rows(runs: Mapping[str, Run], maps: Mapping[str, pd.DataFrame]) -> li
 
 def _picture(run: Run, number: int) -> np.ndarray | None:
     """None where it is absent or broken."""
-    from PIL import Image
-
     try:
         with Image.open(run.images_dir / f"{number}.png") as image:
             width = max(1, round(HEIGHT * image.width / image.height))

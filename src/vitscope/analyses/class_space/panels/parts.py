@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.ticker import MaxNLocator
+
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 
@@ -54,8 +56,6 @@ def control_line(ax: Axes, rows: pd.DataFrame, column: str, name: bool = False) 
 
 def few_ticks(ax: Axes) -> None:
     """Whole numbers with room between them, for axes a third of the page wide."""
-    from matplotlib.ticker import MaxNLocator
-
     ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 

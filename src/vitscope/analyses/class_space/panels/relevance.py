@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from matplotlib.lines import Line2D
+
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import images_text, interval, largest, records, who
 from vitscope.report import figures as f
@@ -102,8 +104,6 @@ def unusual_text(runs: Mapping[str, Run]) -> str:
 
 def draw_curves(curves: Mapping[str, pd.DataFrame]) -> Figure:
     """A row per model: negative and positive perturbation."""
-    from matplotlib.lines import Line2D
-
     fig, axes = f.new_figure(height=0.9 + 2.1 * len(curves), rows=len(curves), columns=2)
     for i, (label, table) in enumerate(curves.items()):
         for j, (direction, title) in enumerate(
