@@ -33,9 +33,8 @@ def test_changes_stack_are_told_in_words_and_taken_back(page, model, digits):
     press(page, ".stage", *place(6))
     click(page, "#brush")
     move(page, ".stage", *place(6), "mousePressed", button="left", clickCount=1)
-    for token in (7, 11):
-        move(page, ".stage", *place(token), buttons=1)
-    move(page, ".stage", *place(11), "mouseReleased", button="left", clickCount=1)
+    move(page, ".stage", *place(16), buttons=1)  # a quick pointer: 11 lies on its way
+    move(page, ".stage", *place(16), "mouseReleased", button="left", clickCount=1)
     choose(page, "#change-kind", "tokens")
     assert "3 tokens are chosen" in text(page, "#region-words")
     then(page, lambda: (choose(page, "#change-block", 0), choose(page, "#change-by", "mean"), click(page, "#apply")))
@@ -53,8 +52,8 @@ def test_changes_stack_are_told_in_words_and_taken_back(page, model, digits):
     )
     assert told == [
         "Head 0 of block 1 is switched off: its output is zero.",
-        "Before block 0, 3 tokens (6, 7, 11) are switched off: the mean patch of this input stands there.",
-        "Before block 2, 3 tokens (6, 7, 11) are taken from item 9.",
+        "Before block 0, 3 tokens (6, 11, 16) are switched off: the mean patch of this input stands there.",
+        "Before block 2, 3 tokens (6, 11, 16) are taken from item 9.",
     ]
     name = "blocks.2.hook_resid_pre"
     source = points(model, digits, 9)[1][name]
@@ -64,12 +63,12 @@ def test_changes_stack_are_told_in_words_and_taken_back(page, model, digits):
 
     def mean(x, point):
         x = x.clone()
-        x[:, [6, 7, 11]] = x[:, 1:].mean(1, keepdim=True)
+        x[:, [6, 11, 16]] = x[:, 1:].mean(1, keepdim=True)
         return x
 
     def put(x, point):
         x = x.clone()
-        x[:, [6, 7, 11]] = source[:, [6, 7, 11]]
+        x[:, [6, 11, 16]] = source[:, [6, 11, 16]]
         return x
 
     before = points(model, digits, 5)[0][0].softmax(-1)
@@ -237,8 +236,17 @@ def test_the_keyboard_alone_reaches_everything(page):
     assert page.execute_script("return document.querySelectorAll('.region .chosen').length") == 1
     keys.send_keys(" ")
     assert page.execute_script("return document.querySelectorAll('.region .chosen').length") == 0
+    for selector, words in (
+        ('.cell[data-kind="logit"][data-block="-1"]', "before block 0 at the patch in row 0, column 1: "),
+        ('canvas[data-kind="seen"][data-head="1"]', "head 1: the patch in row 0, column 1 takes "),
+        (".parts", "The head 0 of block 1 adds "),
+    ):
+        page.execute_script("document.querySelector(arguments[0]).focus()", selector)
+        for key in ("\ue014", "\ue014"):
+            page.switch_to.active_element.send_keys(key)
+        assert words in text(page, "#views"), selector
     wanted = set(page.execute_script(
-        "return [...document.querySelectorAll('button, select, input, textarea, a[href], .stage')]"
+        "return [...document.querySelectorAll('button, select, input, textarea, a[href], [tabindex=\"0\"]')]"
         ".filter(e => !e.disabled && e.getClientRects().length && !e.closest('dialog'))"
         ".map((e, i) => (e.dataset.stop = i, i))"
     ))  # fmt: skip

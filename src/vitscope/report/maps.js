@@ -11,11 +11,26 @@ export const cellUnder = (event, element, rows, columns) => {
   return { row: at((event.clientY - frame.top) / frame.height, rows), column: at((event.clientX - frame.left) / frame.width, columns) };
 };
 
+// Arrow keys do what a pointer does: from value to value of the map that has the focus.
+const ARROWS = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+export const walkable = (box) => box.addEventListener("keydown", (event) => {
+  const canvas = event.target.matches("canvas") ? event.target : event.target.querySelector("canvas");
+  if (!(event.key in ARROWS) || !canvas) return;
+  event.preventDefault();
+  const [down, right] = canvas.at ? ARROWS[event.key] : [0, 0]; // the first one goes to the first value
+  const clamp = (place, count) => Math.min(count - 1, Math.max(0, place));
+  const { row, column } = canvas.at || { row: 0, column: 0 };
+  canvas.at = { row: clamp(row + down, canvas.height), column: clamp(column + right, canvas.width) };
+  const { left, top, width, height } = canvas.getBoundingClientRect();
+  const middle = { clientX: left + ((canvas.at.column + 0.5) * width) / canvas.width, clientY: top + ((canvas.at.row + 0.5) * height) / canvas.height };
+  canvas.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, ...middle }));
+});
+
 // One small picture, or whatever else stands for a block in a row; -1 is before the first block.
 export const blockName = (block) => (block < 0 ? "before the first block" : `block ${block}`);
-export const blockCell = (kind, title, block, content, disabled = false) => {
+export const blockCell = (kind, title, block, content) => {
   const name = `${title}, ${blockName(block)}`;
-  const cell = make("button", { type: "button", className: "cell", title: name, disabled, data: { kind, block }, "aria-label": name },
+  const cell = make("button", { type: "button", className: "cell", title: name, data: { kind, block }, "aria-label": name },
     content, make("span", { className: "block" }, block < 0 ? "in" : String(block)));
   cell.style.setProperty("--at", block + 2);
   return cell;
@@ -25,11 +40,11 @@ export class BlockMaps {
   // choose(kind, block) when a small picture is clicked, read(kind, block, canvas, event) when one is pointed at. Blocks
   // before `least` cannot be chosen.
   constructor(box, { choose, read = () => {}, leave = () => {}, heading = "h3", least = -1 }) {
-    Object.assign(this, { box, heading, least });
+    Object.assign(this, { box, heading });
     const cellOf = (event) => event.target.closest(".cell");
     box.addEventListener("click", (event) => {
       const cell = cellOf(event);
-      if (cell) choose(cell.dataset.kind, Number(cell.dataset.block));
+      if (cell && Number(cell.dataset.block) >= least) choose(cell.dataset.kind, Number(cell.dataset.block));
     });
     box.addEventListener("pointermove", (event) => {
       const cell = cellOf(event);
@@ -37,6 +52,8 @@ export class BlockMaps {
       if (canvas) read(cell.dataset.kind, Number(cell.dataset.block), canvas, event);
     });
     box.addEventListener("pointerleave", leave);
+    box.addEventListener("focusout", leave);
+    walkable(box);
   }
 
   // maps: [{block, values, rows, columns}]. Without `scale` they are painted later, by `paint`.
@@ -44,7 +61,7 @@ export class BlockMaps {
     const cells = maps.map(({ block, values, rows, columns }) => {
       const canvas = make("canvas", {});
       if (scale) paint(canvas, values, rows, columns, scale);
-      return blockCell(kind, title, block, make("span", { className: "map" }, canvas), block < this.least);
+      return blockCell(kind, title, block, make("span", { className: "map" }, canvas));
     });
     return this.rowOf({ kind, title, why, above, cells, beside: make("span", { className: "legend-slot" }, scale ? legend(scale) : "") });
   }

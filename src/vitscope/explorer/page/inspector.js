@@ -1,7 +1,7 @@
 // The token under the pointer: where it looks head by head, who looks at it, what it says, what adds to it.
 import { COLOURS, lineChart } from "./charts.js";
 import { attentionPercent, make, paint, percent, range, short, showLegend, signed } from "./draw.js";
-import { cellUnder } from "./maps.js";
+import { cellUnder, walkable } from "./maps.js";
 import { readable } from "./reading.js";
 import { exportable } from "./take.js";
 
@@ -23,6 +23,9 @@ export class Inspector {
     this.says = section("says", "What it says");
     this.adds = section("adds", "What adds to it");
     this.sections = [this.heads, this.says, this.adds];
+    this.heads.addEventListener("pointermove", (event) => this.readHead(event));
+    for (const kind of ["pointerleave", "focusout"]) this.heads.addEventListener(kind, () => view.app.link(null));
+    this.sections.forEach(walkable);
   }
 
   build() {
@@ -30,7 +33,7 @@ export class Inspector {
     this.heads.hidden = !now.hasAttention;
     this.says.hidden = this.adds.hidden = !now.t.readable;
     const maps = (kind) => Array.from({ length: facts.heads }, (_, head) => {
-      const canvas = make("canvas", { data: { head, kind } });
+      const canvas = make("canvas", { tabIndex: 0, role: "img", "aria-label": `${kind === "looks" ? "where it looks" : "who looks at it"}, head ${head}: arrow keys read values`, data: { head, kind } });
       return make("figure", {}, make("span", { className: "map" }, canvas), make("figcaption", {}, `head ${head}`));
     });
     this.looksMaps = maps("looks");
@@ -43,7 +46,6 @@ export class Inspector {
       make("p", { className: "why" }, "A block has several heads; each decides by itself which tokens to look at."),
       make("h4", {}, "Where it looks", this.looksLegend), wordRow(now.t.words), make("div", { className: "heads-row" }, ...this.looksMaps),
       make("h4", {}, "Who looks at it", this.seenLegend), wordRow(now.t.words), make("div", { className: "heads-row" }, ...this.seenMaps), this.headsValue].filter(Boolean));
-    this.heads.onpointermove = (event) => this.readHead(event);
     exportable(this.heads, `${facts.name}-heads`);
     this.saysTitle = make("h3", {});
     this.chart = make("div", { className: "chart-box" });
@@ -51,7 +53,7 @@ export class Inspector {
     this.says.replaceChildren(this.saysTitle, make("p", { className: "why" }, `The five ${now.t.words.length ? "words" : "classes"} that lead at the end, by the model’s own head, block by block. “in” is before the first block.`), this.chart, this.topList);
     exportable(this.says, `${facts.name}-readings`);
     this.addsTitle = make("h3", {});
-    this.parts = make("canvas", { className: "parts" });
+    this.parts = make("canvas", { className: "parts", tabIndex: 0, role: "img", "aria-label": "what every part adds: arrow keys read values" });
     this.partsLegend = make("span", { className: "legend-slot" });
     this.partsValue = make("p", { className: "readout", role: "status" });
     this.sum = make("p", { className: "sum" });

@@ -41,7 +41,7 @@ class App {
     const code = document.querySelector("#code");
     code.querySelector("[data-close]").addEventListener("click", () => code.close());
     code.querySelector("[data-copy]").addEventListener("click", () => this.toClipboard(code.querySelector("pre").textContent));
-    addEventListener("pointerup", () => { this.pressed = null; });
+    addEventListener("pointerup", () => { this.pressed = this.brushed = null; });
     addEventListener("resize", () => this.fit());
     start.notes.forEach((note) => box.before(make("p", { className: "notice" }, note)));
   }
@@ -168,7 +168,7 @@ class App {
   }
 
   point(view, token) {
-    if (this.pressed && token !== null) this.brush(token);
+    if (this.pressed && token !== null) this.brush(view, token);
     const hover = token === null ? null : { view: view.number, token };
     if (same(hover, this.hover)) return;
     this.hover = hover;
@@ -179,21 +179,22 @@ class App {
     if (token === null) return;
     if (!this.brushing) { this.pin(view, token); return; }
     event.preventDefault();
-    this.pressed = this.state.region.has(token) ? "remove" : "add";
-    this.brush(token);
+    this.pressed = this.state.region.has(token) ? "delete" : "add";
+    this.brush(view, token);
   }
 
-  brush(token) {
-    if (this.pressed === "add") this.state.region.add(token);
-    else this.state.region.delete(token);
+  // A quick pointer jumps: what lies on its way is brushed, too.
+  brush(view, token) {
+    for (const each of view.between(this.brushed ?? token, token)) this.state.region[this.pressed](each);
+    this.brushed = token;
     this.draw();
     this.change.update();
   }
 
-  toggleRegion(token) {
-    this.pressed = this.state.region.has(token) ? "remove" : "add";
-    this.brush(token);
-    this.pressed = null;
+  toggleRegion(view, token) {
+    this.pressed = this.state.region.has(token) ? "delete" : "add";
+    this.brush(view, token);
+    this.pressed = this.brushed = null;
   }
 
   pin(view, token) {

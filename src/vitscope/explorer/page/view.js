@@ -97,11 +97,21 @@ export class View {
     return place < 0 ? null : { x: ((place % columns) + 0.5) / columns, y: (Math.floor(place / columns) + 0.5) / rows, w: 1 / columns, h: 1 / rows };
   }
 
+  // The tokens on the line from one to another.
+  between(from, to) {
+    if (from === to) return [to];
+    const columns = this.now.grid[1];
+    const [[row, column], [lastRow, lastColumn]] = [from, to].map((t) => [Math.floor((t - this.now.prefix) / columns), (t - this.now.prefix) % columns]);
+    const steps = Math.max(Math.abs(lastRow - row), Math.abs(lastColumn - column));
+    const at = (a, b, i) => Math.round(a + ((b - a) * i) / steps);
+    return Array.from({ length: steps + 1 }, (_, i) => this.now.prefix + at(row, lastRow, i) * columns + at(column, lastColumn, i));
+  }
+
   key(event) {
     const columns = this.now ? this.now.grid[1] : 1;
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
     if (step) this.app.pin(this, Math.max(0, Math.min(this.now.tokens - 1, this.app.state.token + step)));
-    else if (event.key === " ") this.app.toggleRegion(this.app.state.token);
+    else if (event.key === " ") this.app.toggleRegion(this, this.app.state.token);
     else if (event.key === "Enter") this.app.pin(this, this.app.state.token);
     else return;
     event.preventDefault();
