@@ -72,6 +72,18 @@ def test_line_ends_are_line_ends_again():
     assert preprocess.separators == (0,)
 
 
+def test_what_a_file_puts_around_a_text_is_not_learnt_and_so_not_put_there(tmp_path: Path):
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = build_vocabulary("words", [*TEXTS, "[CLS] [SEP]"])
+    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode("the cat").tokens == ["[CLS]", "the", "cat", "[SEP]"]
+    preprocess = preprocess_of(build_vocabulary(str(tmp_path / "tokenizer.json"), []), 16, "test")
+    assert preprocess.words(preprocess.encode("the cat")) == ["the", "cat"]
+
+
 @pytest.mark.parametrize("how", ["word", "bpe", "bpe:100", "words:0", "no/such/file.json"])
 def test_a_vocabulary_that_does_not_exist_is_refused(how):
     with pytest.raises(DataError):

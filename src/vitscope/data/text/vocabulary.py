@@ -49,12 +49,15 @@ def build_vocabulary(how: str, texts: Iterable[str]) -> Any:
 
 
 def read_tokenizer(file: str | Path) -> Any:
-    """A tokenizer.json of ours or of anyone."""
+    """A tokenizer.json of ours or of anyone. What it puts around a text goes: streams have nothing of the kind."""
     tokenizers = import_tokenizers()
     try:
-        return tokenizers.Tokenizer.from_file(str(file))
+        tokenizer = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises bare exceptions
         raise DataError(f"{file} is no tokenizer.json: {str(error).splitlines()[0][:200]}.") from error
+    if tokenizer.num_special_tokens_to_add(False):
+        tokenizer.post_processor = None
+    return tokenizer
 
 
 def import_tokenizers() -> Any:
