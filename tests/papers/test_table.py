@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+import vitscope
 from vitscope.errors import VitscopeError
 from vitscope.papers import paper_table, written
-from vitscope.papers.columns import full_name, parse_columns
+from vitscope.papers.columns import EXAMPLE, full_name, parse_columns
 from vitscope.papers.formats import escape
 from vitscope.papers.measured import Measured
 from vitscope.papers.table import Missing
@@ -134,6 +135,14 @@ def test_any_cell_of_a_table_has_an_address(two):
         paper_table(two / "e", "mine.rate[]")
     with pytest.raises(VitscopeError, match=r"no column 'rat'. Did you mean rate"):
         paper_table(two / "e", "mine.rat[block=1]")
+
+
+def test_the_address_that_error_and_page_show_as_an_example_is_one(tmp_path, repository):
+    model = vitscope.open_model("vit_tiny_patch16_224", "random", img_size=32, in_chans=1, embed_dim=8, num_heads=2)
+    run = vitscope.analyze(model, vitscope.load_data("mnist5k", "test", images=2), ["attention"], tmp_path / "run")
+    (cell,) = paper_table(run.path, EXAMPLE).cells[0]
+    assert cell.unit == "nats"
+    assert f"`{EXAMPLE}`" in (repository / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
 def test_commas_between_brackets_do_not_separate():

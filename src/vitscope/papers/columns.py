@@ -1,4 +1,4 @@
-"""Columns of a table as they are typed: `top1`, `pgd@1/255=PGD`, `attention.distance[block=11,head=0]`."""
+"""Columns of a table as they are typed: `top1`, `pgd@1/255=PGD`, `attention.mean[block=11,head=0,metric=entropy]`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"(\w+)\.(\w+)\[([^\[\]]*)\]")
 MOST = 80  # names that an error lists
+EXAMPLE = "attention.mean[block=11,head=0,query=class,metric=entropy]"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def full_name(name: str, known: Iterable[str]) -> str:
     near = suggest(name, [*short, *(full for full in names if full not in short)])
     there = ", ".join(short[:MOST]) + (f", ... ({len(short) - MOST} more)" if len(short) > MOST else "")
     raise VitscopeError(
-        f"--table {name}: none of these runs has a figure {name!r}.{near} There are: {there or 'none'}. Other numbers "
-        "of a table are named TABLE.COLUMN[KEY=VALUE,...], such as attention.entropy[block=11,head=0]."
+        f"--table {name}: none of these runs has a figure {name!r}.{near} There are: {there or 'none'}. "
+        f"Other numbers of a table are named TABLE.COLUMN[KEY=VALUE,...], such as {EXAMPLE}."
     )
 
 
