@@ -7,6 +7,7 @@ import pytest
 
 from vitscope.data import synsets
 from vitscope.errors import DataError, VitscopeError
+from vitscope.registry import SETS
 from vitscope.robustness.corruptions import COMMON
 from vitscope.robustness.corruptions.names import FAMILIES
 from vitscope.robustness.sets import SetOptions, list_sets, open_sets, parse_sets, register_set
@@ -18,6 +19,10 @@ import set_folders as folders
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders.make_sets(tmp_path_factory.mktemp("sets"))
+
+
+def test_a_set_lives_where_its_function_stands_not_where_an_example_names_it():
+    assert {home.rpartition(".")[2] for home in SETS.homes().values()} == {"class_folders", "imagenet_c"}
 
 
 @pytest.mark.parametrize(("letter", "per_class"), [("A", 2), ("R", 3)])

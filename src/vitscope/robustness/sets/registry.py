@@ -1,7 +1,7 @@
 """Sets by letter: a decorated function is a set.
 
-@register_set("A", "ImageNet-A")
-def imagenet_a(folder: Path, options: SetOptions) -> list[Condition]: ...
+    @register_set("A", "ImageNet-A")
+    def imagenet_a(folder: Path, options: SetOptions) -> list[Condition]: ...
 """
 
 from __future__ import annotations
