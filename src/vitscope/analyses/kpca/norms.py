@@ -9,7 +9,7 @@ rule cuts a bin in two. Of each image by itself (`kpca_norms_images`) everything
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -51,16 +51,8 @@ class Norms(KpcaAnalysis):
     uses_queries = True
     variants = ("exact", "paper", "code")
 
-    def __init__(
-        self,
-        variant: str = "exact",
-        standardised: bool = False,
-        outliers: str = "none",
-        control: str | None = None,
-        every: int = 1,
-        per_head: bool = False,
-    ) -> None:
-        super().__init__(variant, standardised, control, every, per_head)
+    def __init__(self, *, outliers: str = "none", **common: Any) -> None:
+        super().__init__(**common)
         order.check_rule(outliers)
         self.outliers = outliers
 

@@ -116,16 +116,8 @@ class Spectrum(KpcaAnalysis):
     optional = ("std",)
     METRICS = ("largest", "trace", "trace_centred", "effective_rank", "participation", "top_share", "rank")
 
-    def __init__(
-        self,
-        variant: str = "exact",
-        standardised: bool = False,
-        of: str = "gram",
-        control: str | None = None,
-        every: int = 1,
-        per_head: bool = False,
-    ) -> None:
-        super().__init__(variant, standardised, control, every, per_head)
+    def __init__(self, *, of: str = "gram", **common: Any) -> None:
+        super().__init__(**common)
         if of not in ("gram", "covariance"):
             raise VitscopeError(f"of={of!r} is not known: expected 'gram' or 'covariance' (the same divided by N).")
         self.of = of

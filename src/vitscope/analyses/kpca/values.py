@@ -14,7 +14,7 @@ what `allclose` does with rtol 1e-3, atol 1e-5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -151,17 +151,8 @@ class Values(KpcaAnalysis):
 
     axes_needed = True
 
-    def __init__(
-        self,
-        variant: str = "exact",
-        standardised: bool = False,
-        axes: str = "unit",
-        nulls: bool = True,
-        control: str | None = None,
-        every: int = 1,
-        per_head: bool = False,
-    ) -> None:
-        super().__init__(variant, standardised, control, every, per_head)
+    def __init__(self, *, axes: str = "unit", nulls: bool = True, **common: Any) -> None:
+        super().__init__(**common)
         if axes not in ("unit", "kpca"):
             raise VitscopeError(f"axes={axes!r} is not known: expected 'unit' or 'kpca'.")
         self.axes, self.nulls = axes, nulls
