@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,19 @@ class DemoResult(Made):
         return float(self.analysis.summary["accuracy.top1"]["value"])
 
 
+def _trained(recipe: str, attentions: Mapping[str, str], out: Path, settings: dict[str, Any]) -> tuple[list[Run], list]:
+    """A model of the recipe with each attention: their trainings, at the same time, and the models opened."""
+    from vitscope.models import open_model
+    from vitscope.training import recipe_options
+    from vitscope.training.checkpoint import LAST, WEIGHTS
+    from vitscope.training.side_by_side import train_side_by_side
+
+    wanted = [recipe_options(recipe, out=out / n, label=n, attention=a, **settings) for n, a in attentions.items()]
+    trainings = train_side_by_side(wanted)
+    # `last`, not `best`: the best epoch was chosen on the very images that the accuracy is measured on
+    return trainings, [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+
+
 def demo(
     out: str | Path = "runs/demo",
     *,
@@ -94,22 +107,13 @@ def demo(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.models import open_model
     from vitscope.report import build_report, collect_findings
     from vitscope.robustness import attack
-    from vitscope.training import recipe_options
-    from vitscope.training.checkpoint import LAST, WEIGHTS
-    from vitscope.training.side_by_side import train_side_by_side
 
     out = Path(out)
     digits = load_data(DATA, "test")  # first: where they are missing nothing is begun
     how: dict[str, Any] = {"overwrite": overwrite, "progress": progress}
-    settings = {**how, **PROBES, **changes}
-    trainings = train_side_by_side(
-        [recipe_options("quick", out=out / name, label=name, attention=a, **settings) for name, a in MODELS.items()]
-    )
-    # `last`, not `best`: the best epoch was chosen on the very images that the accuracy is measured on
-    models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+    trainings, models = _trained("quick", MODELS, out, {**how, **PROBES, **changes})
     how |= {"report": False, "command": command}
     analysis = analyze(models[0], digits, ANALYSES, out / "analysis", **how)
     attacks = attack(models, load_data(DATA, "test", images=ATTACKED), out=out / "attacks", **ATTACKS, **how)
@@ -145,22 +149,11 @@ def demo_text(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.models import open_model
     from vitscope.report import build_report, collect_findings
     from vitscope.robustness import evaluate
-    from vitscope.training import recipe_options
-    from vitscope.training.checkpoint import LAST, WEIGHTS
-    from vitscope.training.side_by_side import train_side_by_side
 
     out, how = Path(out), {"overwrite": overwrite, "progress": progress}
-    settings: dict[str, Any] = {**how, **changes}
-    trainings = train_side_by_side(
-        [
-            recipe_options("quick-text", out=out / name, label=name, attention=a, **settings)
-            for name, a in TEXT_MODELS.items()
-        ]
-    )
-    models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+    trainings, models = _trained("quick-text", TEXT_MODELS, out, {**how, **changes})
     topics = load_data(TEXTS, "test", **WINDOWS)  # `val` is what the trainings are judged on
     more: dict[str, Any] = {**how, "report": False, "command": command}
     analysis = analyze(models[0], topics, TEXT_ANALYSES, out / "analysis", batch_size=16, **more)
@@ -199,24 +192,13 @@ def demo_segmentation(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.models import open_model
     from vitscope.report import build_report, collect_findings
     from vitscope.robustness import evaluate
-    from vitscope.training import recipe_options
-    from vitscope.training.checkpoint import LAST, WEIGHTS
-    from vitscope.training.side_by_side import train_side_by_side
 
     out = Path(out)
     scenes = load_data(SCENES, "test", images=SCENES_SEEN)  # first: where digits are missing nothing is begun
     how: dict[str, Any] = {"overwrite": overwrite, "progress": progress}
-    settings = {**how, **changes}
-    trainings = train_side_by_side(
-        [
-            recipe_options("quick-scenes", out=out / name, label=name, attention=a, **settings)
-            for name, a in SCENE_MODELS.items()
-        ]
-    )
-    models = [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
+    trainings, models = _trained("quick-scenes", SCENE_MODELS, out, {**how, **changes})
     how |= {"report": False, "command": command}
     lenses = analyze(models, scenes, SCENE_ANALYSES, out / "lens", **how)
     judged = evaluate(models, scenes, out / "judged", **CORRUPTED, **how)

@@ -115,7 +115,7 @@ def carry_out(
 
 
 def attend(
-    executor: Submission,
+    executor: Any,
     work: Sequence[tuple[T, Callable[[], Any]]],
     *,
     cluster: str,
@@ -130,8 +130,8 @@ def attend(
     waiting, running = list(work), list[tuple[T, Any]]()
     with deferred_signals() as stop:
         if cluster == "slurm":  # one array: SLURM itself keeps to `workers`
-            jobs = executor.submit_array([job for _, job in waiting])
-            running, waiting = [(what, job) for (what, _), job in zip(waiting, jobs)], []
+            with executor.batch():
+                running, waiting = [(what, executor.submit(job)) for what, job in waiting], []
         while (waiting or running) and not stop.made:
             while waiting and len(running) < workers and not stop.made:
                 what, job = waiting.pop(0)
@@ -175,7 +175,7 @@ def _leave(jobs: Sequence[Any], signal_number: int) -> str:
     return f" Its jobs stay with SLURM (`scancel {' '.join(names)}` ends them)." if names else ""
 
 
-def make_executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mapping[str, Any]) -> Submission:
+def make_executor(logs: Path, cluster: str, workers: int, threads: int, slurm: Mapping[str, Any]) -> Any:
     """submitit's, for processes on this machine or for jobs of SLURM."""
     import submitit
     import torch
@@ -184,7 +184,7 @@ def make_executor(logs: Path, cluster: str, workers: int, threads: int, slurm: M
         executor = submitit.AutoExecutor(folder=logs, cluster="local")
         # submitit hides the GPUs that are not asked for
         executor.update_parameters(timeout_min=LOCAL_MINUTES, gpus_per_node=torch.cuda.device_count())
-        return Submission(executor)
+        return executor
     executor = submitit.AutoExecutor(folder=logs, cluster="slurm")
     settings: dict[str, Any] = {
         "name": "vitscope",
@@ -196,21 +196,7 @@ def make_executor(logs: Path, cluster: str, workers: int, threads: int, slurm: M
         executor.update_parameters(**settings, **{f"slurm_{name}": value for name, value in slurm.items()})
     except (NameError, ValueError) as error:
         raise VitscopeError(f"--slurm: {error}") from error
-    return Submission(executor)
-
-
-@dataclass(frozen=True)
-class Submission:
-    """How jobs are handed in: one by one, or as an array."""
-
-    executor: Any
-
-    def submit(self, job: Callable[[], Any]) -> Any:
-        return self.executor.submit(job)
-
-    def submit_array(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
-        with self.executor.batch():
-            return [self.executor.submit(job) for job in jobs]
+    return executor
 
 
 def _queue() -> set[str]:
