@@ -15,6 +15,7 @@ from vitscope.report.card import Card, Value
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import hover, percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel_parts import stacked
 from vitscope.report.slider import slider
 from vitscope.report.sources import owner_of
 from vitscope.runs.environment import find
@@ -88,10 +89,7 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
         caption += " Lines are means over seeds, bands reach from the smallest to the largest of them."
     labels = list(runs) if seeds == 1 else [curve.name for curve in curves]
     several, name = len(runs) > 1, MEASURES[measure].removesuffix(" (%)")
-    told = [
-        _finding_of_texts(c, name_it=several) if measure == "perplexity" else _finding(c, measure, name_it=several)
-        for c in curves
-    ]
+    told = [_finding(curve, measure, name_it=several) for curve in curves]
     return Panel(
         key="training",
         lens="Learning",
@@ -103,7 +101,7 @@ def training_panel(runs: Mapping[str, Run]) -> Panel | None:
             "Both curves should level off; a loss that still falls at the right edge says that more epochs would help. "
             "A held-out curve that turns away from its training curve is overfitting."
         ),
-        tables={"training": combined(tables)},
+        tables={"training": stacked(tables)},
         protocol=_protocol(runs, tables),
         findings=[finding for finding in told if finding],
         html=epoch_slider(curves),
@@ -229,15 +227,6 @@ def draw_curves(curves: Sequence[Curve], labels: list[str]) -> Figure:
     return fig
 
 
-def combined(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """One table of all models, with the model in the first column where there are several."""
-    if len(tables) == 1:
-        return next(iter(tables.values()))
-    return pd.concat([table.assign(model=label) for label, table in tables.items()], ignore_index=True).pipe(
-        lambda t: t[["model", *(c for c in t.columns if c != "model")]]
-    )
-
-
 def epoch_slider(curves: Sequence[Curve]) -> str:
     """The numbers of one epoch (means over seeds), all models beside each other, under a slider over epochs."""
     epochs = sorted({int(e) for curve in curves for table in curve.tables for e in table["epoch"]})
@@ -267,39 +256,29 @@ def _frame(at: Mapping[str, Mapping[Any, Any]]) -> Markup:
 
 
 def _finding(curve: Curve, measure: str, *, name_it: bool) -> Finding | None:
+    """What it reached on held-out data, over seeds from the smallest to the largest, and in training."""
     measured = curve.over_seeds(f"test_{measure}")
     if not len(measured):
         return None
-    best = measured.iloc[int(measured["mean"].to_numpy().argmax())]
-    last = measured.iloc[-1]
-    who = f"{curve.name}: " if name_it else ""
-    text = f"{who}{percent(last['mean'])} of held-out images right after epoch {int(last['epoch'])}"
-    if measure == "mean_iou":
-        text = f"{who}mean IoU {percent(last['mean'])} on held-out images after epoch {int(last['epoch'])}"
+    lower = measure == "perplexity"
+    said = short if lower else percent
+    means, last = measured["mean"], measured.iloc[-1]
+    best = measured.iloc[int(means.to_numpy().argmin() if lower else means.to_numpy().argmax())]
+    told = {
+        "perplexity": f"held-out perplexity {said(last['mean'])}",
+        "mean_iou": f"mean IoU {said(last['mean'])} on held-out images",
+        "accuracy": f"{said(last['mean'])} of held-out images right",
+    }
+    text = f"{curve.name}: " if name_it else ""
+    text += f"{told[measure]} after epoch {int(last['epoch'])}"
     if last["n"] > 1:
-        text += f" ({int(last['n'])} seeds, {percent(last['low'])} to {percent(last['high'])})"
-    elif best["mean"] > last["mean"]:
-        text += f" (best: {percent(best['mean'])} after epoch {int(best['epoch'])})"
+        text += f" ({int(last['n'])} seeds, {said(last['low'])} to {said(last['high'])})"
+    elif best["mean"] != last["mean"]:
+        text += f" (best: {said(best['mean'])} after epoch {int(best['epoch'])})"
     train = curve.over_seeds(f"train_{measure}")
     if len(train) and train["epoch"].iloc[-1] == last["epoch"]:
-        text += f", {percent(train['mean'].iloc[-1])} {'of' if measure == 'accuracy' else 'on'} training images"
-    return Finding(text + ".", interest=0.4)
-
-
-def _finding_of_texts(curve: Curve, *, name_it: bool) -> Finding | None:
-    measured = curve.over_seeds("test_perplexity")
-    if not len(measured):
-        return None
-    best, last = measured.iloc[int(measured["mean"].to_numpy().argmin())], measured.iloc[-1]
-    who = f"{curve.name}: " if name_it else ""
-    text = f"{who}held-out perplexity {short(last['mean'])} after epoch {int(last['epoch'])}"
-    if last["n"] > 1:
-        text += f" ({int(last['n'])} seeds, {short(last['low'])} to {short(last['high'])})"
-    elif best["mean"] < last["mean"]:
-        text += f" (best: {short(best['mean'])} after epoch {int(best['epoch'])})"
-    train = curve.over_seeds("train_perplexity")
-    if len(train) and train["epoch"].iloc[-1] == last["epoch"]:
-        text += f", {short(train['mean'].iloc[-1])} in training"
+        where = {"perplexity": "in training", "mean_iou": "on training images", "accuracy": "of training images"}
+        text += f", {said(train['mean'].iloc[-1])} {where[measure]}"
     return Finding(text + ".", interest=0.4)
 
 

@@ -15,6 +15,7 @@ from vitscope.errors import VitscopeError, suggest
 from vitscope.report.figures import house_style
 from vitscope.report.numbers import short
 from vitscope.report.panel import Panel, drawn_probes, register_panel
+from vitscope.report.panel_parts import stacked, tables_of
 from vitscope.report.probe_curves import Quantity, by_setting, long_form, quantities
 from vitscope.report.probe_drawing import MOST_BLOCKS, MOST_GROUPS, compared_places, draw, name_of, plain
 from vitscope.training.panel import SHOWN
@@ -48,7 +49,6 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
             captions[groups[most - 1][0]] += f" In the table, not drawn: {', '.join(rest)}."
     if not figures:
         return None
-    behind = {name: _stacked(runs, name) for name in found}
     return Panel(
         key="probes",
         lens="Learning",
@@ -60,7 +60,7 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
             "Epoch 0 is the untrained model: what does not move from there was not learned. Axes of one figure share "
             "their scale unless they show different quantities, so that heights can be compared."
         ),
-        tables=behind,
+        tables={name: stacked(tables_of(runs, name)) for name in found},
         protocol=_protocol(runs),
         order=47,
     )
@@ -170,13 +170,6 @@ def _over_seeds(rows: pd.DataFrame) -> str:
     mean = "geometric mean" if "scale" in rows and set(rows["scale"]) == {"log"} else "mean"
     bands = {1: "", 2: "; band: from one to the other"}
     return f"{mean} over {n} seeds{bands.get(runs[-1], '; band: 95 % interval of the mean, Student’s t')}"
-
-
-def _stacked(runs: Mapping[str, Run], name: str) -> pd.DataFrame:
-    tables = {label: table for label, run in runs.items() if (table := run.table(name)) is not None}
-    if len(tables) == 1:
-        return next(iter(tables.values()))
-    return pd.concat([t.assign(model=label)[["model", *t.columns]] for label, t in tables.items()], ignore_index=True)
 
 
 def _protocol(runs: Mapping[str, Run]) -> str:
