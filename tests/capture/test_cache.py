@@ -27,17 +27,28 @@ CACHE = Cache(NAMES, 4, {name: torch.tensor(i) for i, name in enumerate(NAMES)})
 )
 def test_a_point_is_found_by_its_short_key(key, name):
     assert int(CACHE[key]) == NAMES.index(name)
+    assert key in CACHE
+    assert CACHE.get(key) is CACHE[name]
+
+
+def test_a_key_that_is_not_at_hand_is_not_in_it():
+    cache = Cache(["hook_embed"], 4)
+    assert ("resid_post", 1) not in cache
+    assert cache.get(("resid_post", 1), 7) == 7
 
 
 @pytest.mark.parametrize(
     ("key", "message"),
     [
         (("resid_pst", 3), "Did you mean resid_post"),
-        (("out", 2), "Which one: .'out', 2, 'attn'. or .'out', 2, 'mlp'."),
+        (("out", 2), "Did you mean .'out', 2, 'attn'. or .'out', 2, 'mlp'."),
+        (("k", 1, "a"), r"Did you mean \('k', 1, 'attn'\)\?"),
+        (("mlp_out", 1, "mlp"), r"Did you mean \('mlp_out', 1\)\?"),
         (("pattern", 2, "mlp"), "is no point"),
         (("resid_post", 4), "4 blocks, 0 to 3"),
         (("resid_post", "3"), "expected .'resid_post', 3."),
         (("resid_post",), "expected .'resid_post', 3."),
+        ((), "expected .'resid_post', 3."),
         ("blocks.2.hook_resid_pots", "Did you mean blocks.2.hook_resid_post"),
     ],
 )

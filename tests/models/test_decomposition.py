@@ -237,6 +237,13 @@ def test_what_is_asked_wrongly_is_answered_with_what_there_is():
         model.attribute(cache, 0, -1)
     with pytest.raises(VitscopeError, match=r"expected whole numbers \(3,\), one for all or one per image"):
         model.attribute(cache, [1, 2])
+    for classes in ("cat", None, [[1], [2, 3]]):
+        with pytest.raises(VitscopeError, match=r"classes=.*expected whole numbers \(3,\)"):
+            model.attribute(cache, classes)
+    with pytest.raises(VitscopeError, match="is no cache: expected"):
+        model.attribute(model.run_with_cache(images), 1)
+    with pytest.raises(VitscopeError, match="token='class': expected a number"):
+        cache.decompose(token="class")
     with pytest.raises(VitscopeError, match="there are 17 tokens"):
         cache.decompose(token=17)
     with pytest.raises(VitscopeError, match="2 blocks, 0 to 1"):

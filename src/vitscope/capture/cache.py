@@ -79,7 +79,16 @@ class Cache(dict[str, Tensor]):
         return self._splitter
 
     def __getitem__(self, name: str | tuple[Any, ...]) -> Tensor:
-        return super().__getitem__(full_name(name, self.blocks) if isinstance(name, tuple) else name)
+        return super().__getitem__(self._full(name))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(self._full(name))
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        return super().get(self._full(name), default)
+
+    def _full(self, name: Any) -> Any:
+        return full_name(name, self.blocks) if isinstance(name, tuple) else name
 
     def __missing__(self, name: object) -> NoReturn:
         if not isinstance(name, str):

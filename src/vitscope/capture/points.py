@@ -97,17 +97,18 @@ def block_of(name: str) -> int | None:
 
 def full_name(key: tuple[object, ...], blocks: int) -> str:
     """('resid_post', 3) -> 'blocks.3.hook_resid_post', ('out', 3, 'mlp') -> 'blocks.3.mlp.hook_out'; -1 is the last."""
-    kind, block, part = (*key, None, None)[:3]
+    kind, block, part = (*key, None, None, None)[:3]
     if len(key) not in (2, 3) or not isinstance(kind, str) or not isinstance(block, int):
         raise MissingPointError(f"{key!r} is no point: expected ('resid_post', 3), or ('out', 3, 'mlp').")
     if not -blocks <= block < blocks:
         raise MissingPointError(f"{key!r}: the model has {blocks} blocks, 0 to {blocks - 1}.")
     bare = kind.removeprefix("hook_")
     names = {point: point.rpartition("hook_")[2] for point in BLOCK_POINTS}
-    found = [p for p, name in names.items() if name == bare and (part is None or p.startswith(f"{part}."))]
+    known = [p for p, name in names.items() if name == bare]
+    found = [p for p in known if part is None or p.startswith(f"{part}.")]
     if len(found) != 1:
-        meant = " or ".join(str((bare, block, point.split(".")[0])) for point in found)
-        hint = f" Which one: {meant}?" if found else suggest(bare, dict.fromkeys(names.values()))
+        meant = " or ".join(str((bare, block, *p.split(".")[:-1])) for p in known)
+        hint = f" Did you mean {meant}?" if known else suggest(bare, dict.fromkeys(names.values()))
         raise MissingPointError(f"{key!r} is no point.{hint}")
     return f"blocks.{block % blocks}.{found[0]}"
 

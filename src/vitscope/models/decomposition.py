@@ -120,6 +120,8 @@ class Decomposition:
 
     def attribute(self, cache: Cache, classes: Classes, minus: Classes | None) -> Parts:
         """What each part gives to the logit of a class per image, or per token of a text: (parts, B[, N])."""
+        if not isinstance(cache, Mapping):
+            raise VitscopeError("That is no cache: expected that of logits, cache = model.run_with_cache(...).")
         readout, first = self.readout, cache[FIRST]
         chosen = self._classes(classes, first)
         rows = self.rows(cache[f"blocks.{self.layout.blocks - 1}.hook_resid_post"])
@@ -188,6 +190,8 @@ class Decomposition:
         return blocks - 1 if block is None else block % blocks
 
     def _token(self, token: int | slice, tokens: int) -> int | slice:
+        if isinstance(token, str):
+            raise VitscopeError(f"token={token!r}: expected a number, a slice, or None for all.")
         if isinstance(token, int) and not -tokens <= token < tokens:
             raise VitscopeError(f"token={token}: there are {tokens} tokens, 0 to {tokens - 1}.")
         return token
@@ -195,9 +199,12 @@ class Decomposition:
     def _classes(self, classes: Classes, first: Tensor) -> Tensor:
         """(B,), or of a text (B, N), int64."""
         shape = tuple(first.shape[:2] if self.readout.each else first.shape[:1])
-        found = torch.as_tensor(classes, device=first.device)
+        per = "one for all, one per text, or one per token" if self.readout.each else "one for all or one per image"
+        try:
+            found = torch.as_tensor(classes, device=first.device)
+        except (TypeError, ValueError, RuntimeError) as error:  # names, None, lists of unequal length
+            raise VitscopeError(f"classes={classes!r}: expected whole numbers {shape}, {per}.") from error
         if found.is_floating_point() or found.ndim > len(shape) or found.shape not in ((), (1,), shape, shape[:1]):
-            per = "one for all, one per text, or one per token" if self.readout.each else "one for all or one per image"
             raise VitscopeError(f"classes of shape {tuple(found.shape)}: expected whole numbers {shape}, {per}.")
         if found.ndim < len(shape) and found.ndim:
             found = found[:, None]
