@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitscope.errors import VitscopeError
 from vitscope.registry import outside_modules
@@ -21,9 +21,12 @@ from vitscope.runs import Run, atomic_write
 from vitscope.runs.config import dump_yaml
 from vitscope.training.loop import train
 from vitscope.training.options import TrainOptions
+from vitscope.training.panel import MEASURES, judged_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pandas as pd
 
 LOOK = 0.5  # seconds between two looks at the tables
 
@@ -77,11 +80,18 @@ def _watch(options: Sequence[TrainOptions], processes: Sequence[subprocess.Popen
         bar.set_description("training " + " and ".join(names))
         while any(process.poll() is None for process in processes):
             time.sleep(LOOK)
-            done = [_epochs(Path(o.out)) for o in options]
-            if sum(map(len, done)) > bar.n:
-                held_out = [f"{name} {epochs[-1]:.1%}" for name, epochs in zip(names, done) if epochs]
-                bar.set_postfix_str("held-out " + ", ".join(held_out), refresh=False)
-                bar.update(sum(map(len, done)) - bar.n)
+            done = [(name, _epochs(Path(o.out))) for name, o in zip(names, options)]
+            if (epochs := sum(len(table) for _, table in done)) > bar.n:
+                bar.set_postfix_str(reached([(name, table) for name, table in done if len(table)]), refresh=False)
+                bar.update(epochs - bar.n)
+
+
+def reached(done: Sequence[tuple[str, pd.DataFrame]]) -> str:
+    """What trainings of these names are judged by, after their last epochs so far."""
+    measure = judged_by(table for _, table in done)
+    form = ".1f" if measure == "perplexity" else ".1%"
+    told = (f"{name} {table[f'test_{measure}'].iloc[-1]:{form}}" for name, table in done)
+    return f"held-out {MEASURES[measure].removesuffix(' (%)')}: {', '.join(told)}"
 
 
 def _beside(options: TrainOptions, suffix: str) -> Path:
@@ -93,9 +103,9 @@ def _finished(path: Path) -> bool:
     return (path / "run.json").exists() and Run.open(path).status == "finished"
 
 
-def _epochs(path: Path) -> list[Any]:
-    """Held-out accuracy after each epoch so far."""
+def _epochs(path: Path) -> pd.DataFrame:
+    """A row for each epoch so far."""
     import pandas as pd
 
     table = path / "tables" / "training.csv"  # the table alone: the run's other files are perhaps just being written
-    return pd.read_csv(table)["test_accuracy"].tolist() if table.exists() else []
+    return pd.read_csv(table) if table.exists() else pd.DataFrame()
