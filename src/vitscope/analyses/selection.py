@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
 from vitscope.analyses.naming import members
+from vitscope.analyses.patches.truth import grid_of
+from vitscope.data.segmentation.dataset import SegmentationData
+from vitscope.data.transforms import plan
 from vitscope.errors import UnlabelledError, UnsuitableDataError, UnsupportedModelError, VitscopeError
 from vitscope.tasks import task_of
 
@@ -67,6 +72,7 @@ def start_analyses(
             if analysis.uses_labels:
                 task.check(model, data)
             analysis.check_data(data)
+            check_sizes(analysis, model, data)
         except (UnsupportedModelError, UnlabelledError, UnsuitableDataError) as error:
             if named:
                 raise
@@ -89,3 +95,18 @@ def check_classes(analysis: Analysis, data: Data) -> None:
         raise UnsuitableDataError(
             f"{analysis.name} looks for the class of each {task.words.item}, and {data.name} has none ({task.name})."
         )
+
+
+def check_sizes(analysis: Analysis, model: Model, data: Data) -> None:
+    """Raise where it looks inside, and whole pictures have other patches than it is made for, or several windows."""
+    own = getattr(model.layout, "grid", None)
+    if own is None or not isinstance(data, SegmentationData) or not analysis.needs(model):
+        return
+    for size in data.sizes():
+        seen = plan(size, model.preprocess.whole()).resized
+        model.check_whole(torch.empty(0, 3, *seen))
+        if data.task not in analysis.tasks and (grid := grid_of(seen, model)) != own:
+            raise UnsuitableDataError(
+                f"{analysis.name} is made for the model's {own[0]}x{own[1]} patches, and a picture of {data.name} has "
+                f"{grid[0]}x{grid[1]}. A model with the image_size of the pictures has as many."
+            )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from segmented_scenes import CLASSES, PATCH, SIZE, scene_batches, tiny
 from vitscope.analyses import create_analysis, measure
 from vitscope.analyses.patches.truth import patch_truth
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.analyses.selection import choose_analyses, start_analyses
+from vitscope.data import Source, load_data, register_dataset
+from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError
 from vitscope.models import open_model
 
 GRID = SIZE // PATCH
@@ -127,6 +130,37 @@ def test_pictures_of_another_size_than_the_models_are_read_too(decoder):
     row = one(analyses[0].tables()["patches_identifiability"], block=2, point="resid_post", tokens="all")
     assert row["rate"] == pytest.approx(100 * float((top == truth.classes)[truth.known].double().mean()))
     assert analyses[1].tables()["patches_attention"]["n_patches"].max() == int(truth.known.sum())
+
+
+def test_a_window_that_is_larger_than_the_picture_fills_it_up_with_patches_without_a_class():
+    model, (batch,) = tiny(window=SIZE + 2 * PATCH), scene_batches()
+    analyses = [create_analysis(name) for name in ("patches.identifiability", "patches.attention")]
+    measure(model, [batch], analyses)
+    truth = patch_truth(batch.targets, (SIZE, SIZE), (PATCH, PATCH), CLASSES)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.inputs, "blocks.2.hook_resid_post")
+        top = model.to_class_space(cache["blocks.2.hook_resid_post"][:, 1:]).argmax(-1)
+    top = top.unflatten(1, (8, 8))[:, :6, :6].flatten(1)
+    row = one(analyses[0].tables()["patches_identifiability"], block=2, point="resid_post", tokens="all")
+    assert row["rate"] == pytest.approx(100 * float((top == truth.classes)[truth.known].double().mean()))
+    assert analyses[1].tables()["patches_attention"]["n_patches"].max() == int(truth.known.sum())
+
+
+def test_pictures_of_other_sizes_leave_out_what_is_made_for_one_grid_or_for_one_window():
+    @register_dataset("wide scenes")
+    def wide() -> Source:
+        pictures, labels = np.zeros((2, 20, 30, 3), np.uint8), [np.zeros((20, 30), np.uint8)] * 2
+        return Source(pictures, classes=list("abcd"), maps=labels)
+
+    data = load_data("wide scenes")
+    running, remarks = start_analyses(choose_analyses(None), tiny(), data, explicit=False)
+    assert [a.name for a in running] == ["patches.attention", "patches.identifiability", "segmentation"]
+    assert any("made for the model's 6x6 patches, and a picture of" in r and "has 6x9" in r for r in remarks)
+    with pytest.raises(UnsuitableDataError, match="6x9"):
+        start_analyses(choose_analyses("attention"), tiny(), data, explicit=True)
+    running, remarks = start_analyses(choose_analyses(None), tiny(window=SIZE), data, explicit=False)
+    assert [a.name for a in running] == ["segmentation"]
+    assert sum("through 2 windows each" in r for r in remarks) == 3
 
 
 @pytest.mark.parametrize("name", ["patches.identifiability", "patches.attention"])

@@ -68,3 +68,12 @@ def test_ignored_pixels_have_no_say_and_ties_go_to_the_smaller_class():
 def test_a_class_that_the_model_does_not_have_is_an_error():
     with pytest.raises(DataError, match="class number 7"):
         patch_truth(torch.full((1, 4, 4), 7), (4, 4), (2, 2), 5)
+
+
+def test_a_picture_that_is_filled_up_to_a_window_has_patches_without_a_class():
+    labels = torch.arange(4).view(1, 2, 2).repeat_interleave(4, 1).repeat_interleave(4, 2)  # (1, 8, 8)
+    plain, filled = (patch_truth(labels, (8, 8), (4, 4), 4, grid) for grid in (None, (3, 4)))
+    inside = filled.classes.view(3, 4)[:2, :2]
+    assert torch.equal(inside.flatten(), plain.classes[0])
+    assert int(filled.known.sum()) == 4
+    assert not filled.border.view(3, 4)[2:].any()

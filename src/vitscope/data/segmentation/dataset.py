@@ -60,19 +60,20 @@ class SegmentationData(ImageData):
         labels = as_map(labels, item.image.size, self.num_classes, item.path, name)
         return labels if self._places is None else self._places[labels]
 
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """(height, width) of one picture after the other; of all of them once, where they are known to be alike."""
+        images = self._source.images
+        known = isinstance(images, np.ndarray) or getattr(images, "alike", False)
+        found = (_size(images[position]) for position in (self._order[:1] if known else self._order))
+        return (size for size in found if size is not None)
+
     @property
     def alike(self) -> bool:
         """Have all pictures the same size? Others go through a model one at a time."""
         if self._alike is None:
-            first, self._alike = None, True
-            images = self._source.images
-            known = isinstance(images, np.ndarray) or getattr(images, "alike", False)
-            for position in () if known else self._order:
-                size = _size(images[position])
-                first = first or size
-                if size is not None and size != first:
-                    self._alike = False
-                    break
+            sizes = self.sizes()
+            first = next(sizes, None)
+            self._alike = all(size == first for size in sizes)
         return self._alike
 
     @property

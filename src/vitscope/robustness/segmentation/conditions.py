@@ -46,6 +46,9 @@ class SegmentationConditions(SegmentationData):
         """Paths begin with the condition."""
         return
 
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        return self.clean.sizes()
+
     @property
     def alike(self) -> bool:
         return self.clean.alike

@@ -27,7 +27,7 @@ from torch import Tensor
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.patches.analysis import PatchAnalysis, bundles_for, check_reads
 from vitscope.analyses.patches.identifiability import in_columns
-from vitscope.analyses.patches.truth import patch_truth
+from vitscope.analyses.patches.truth import truth_for
 from vitscope.errors import UnsuitableDataError
 from vitscope.robustness.attack_lens import settled_block
 from vitscope.robustness.segmentation.conditions import Corrupted
@@ -73,8 +73,7 @@ class PatchLens:
         at: Tensor,
     ) -> None:
         """Normalised pictures, twice (B, C, H, W), the label maps of both (B, H, W), numbers of the images (B,)."""
-        n, size, patch = len(clean), (clean.shape[-2], clean.shape[-1]), self.model.layout.patch
-        before, after = (patch_truth(labels.cpu(), size, patch, self.model.num_classes) for labels in maps)
+        n, (before, after) = len(clean), (truth_for(labels, clean, self.model) for labels in maps)
         own, carries, moved = before.classes, [], []
 
         def on_block(block: int, points: Mapping[str, Tensor]) -> None:
