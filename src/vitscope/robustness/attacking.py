@@ -68,7 +68,8 @@ def check_labels(data: ImageData) -> None:
     if missing == len(data):
         raise DataError(
             f"None of the {len(data):,} images of {data.name} has a label, and an attack leads away from the true "
-            "class. Put the images into class folders, as in DIR/val/CLASS/*.jpg."
+            "class. Put the images into class folders, as in DIR/val/CLASS/*.jpg; label maps for a segmenter: --labels "
+            "DIR."
         )
 
 

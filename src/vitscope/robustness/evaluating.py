@@ -58,7 +58,7 @@ def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None
     if not folders and not names:
         raise VitscopeError(
             "What shall the model be tried on? --ood A=DIR,R=DIR,C=DIR,O=DIR,V2=DIR,SKETCH=DIR names published sets, "
-            "--corrupt all corrupts the images of --data."
+            "--corrupt all corrupts the images of --data, --labels DIR has label maps for them (of a segmenter)."
         )
     if clean is None and (names or "O" in folders):
         need = "--corrupt needs images to corrupt" if names else "ImageNet-O is told apart from clean images"
@@ -66,7 +66,7 @@ def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None
     if clean is not None and all(label < 0 for label in clean.labels):
         raise DataError(
             f"None of the {len(clean):,} images of {clean.name} has a label, so nobody can say which answers are "
-            "right. Put the images into class folders, one folder per class."
+            "right. Put the images into class folders, one folder per class; label maps for a segmenter: --labels DIR."
         )
     conditions = [Condition(CLEAN, clean)] if clean is not None else []
     conditions += open_sets(folders, SetOptions(options.ood_images, options.seed, options.strict, read, levels))

@@ -61,7 +61,7 @@ class Classification(Task):
                 unknown = sum(label < 0 for label in data.labels)
                 raise DataError(
                     f"{unknown:,} {self.words.items} of {data.name} ({data.split}) have no label: training needs them "
-                    "all."
+                    "all. (Label maps, for a segmenter: --labels DIR.)"
                 )
         check_classes(train, test, "both folders must hold the same class folders")
 

@@ -103,7 +103,10 @@ def largest_number(maps: Iterable[Path]) -> int:
             continue
         largest = max(largest, int(np.max(numbers, where=~np.isin(numbers, (EIGHT, SIXTEEN)), initial=-1)))
     if largest < 0:
-        raise DataError("No label map can be read, so that nobody knows how many classes there are.")
+        raise DataError(
+            "No label map can be read and has a pixel that is not ignored, so that nobody knows how many classes there "
+            f"are. A file {NAMES} beside the maps says so, one name per line."
+        )
     return largest
 
 
