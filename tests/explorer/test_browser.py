@@ -213,6 +213,14 @@ def test_a_sentence_is_typed_and_read(browser, shared):
         with torch.no_grad():
             p = model([sentence])[0, -1].softmax(-1)
         assert text(browser, ".answers tbody td") == f"{100 * float(p.max()):.1f} %"
+        then(browser, lambda: choose(browser, "#class-0", "play"))  # not among the words that are shown
+        assert browser.find_element("css selector", ".answers .chosen .name").text == "play"
+        assert "class=" in browser.current_url
+        then(browser, lambda: choose(browser, "#class-0", "dog"))
+        assert "is no single token" in text(browser, "#message")
+        assert [e for e in errors(browser) if "400" not in e] == []  # the browser notes the refusal
+        then(browser, lambda: browser.find_element("id", "go").click())
+        assert text(browser, "#message") == ""
         move(browser, '.word[data-token="2"]', 0.5, 0.5)
         assert "(token 2)" in text(browser, ".where")
         assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")

@@ -66,6 +66,16 @@ def test_a_patched_word_and_its_script(session, tmp_path, capsys):
     assert float(p) == pytest.approx(head["answers"][0][1], abs=2e-6)
 
 
+def test_any_word_of_the_vocabulary_is_chosen_as_it_is_typed(session):
+    head, arrays = look(session, subject={"text": SENTENCE}, **{"class": "time"})
+    assert session.models[0].preprocess.words([head["chosen"]]) == [" time"]
+    numbered, same = look(session, subject={"text": SENTENCE}, **{"class": head["chosen"]})
+    assert numbered["chosen"] == head["chosen"]
+    assert (arrays["logit"] == same["logit"]).all()
+    with pytest.raises(VitscopeError, match="“dog” is no single token of stories260K, but"):
+        look(session, subject={"text": SENTENCE}, **{"class": "dog"})
+
+
 @pytest.mark.parametrize(("subject", "words"), [({"text": "  "}, "Type a sentence"), ({"item": 0}, "type one")])
 def test_what_is_no_sentence_is_refused_in_words(session, subject, words):
     with pytest.raises(VitscopeError, match=words):

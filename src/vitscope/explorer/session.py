@@ -20,6 +20,7 @@ from vitscope.explorer import looking
 from vitscope.explorer.changes import Change, edits_of, in_words, parse_changes
 from vitscope.explorer.subjects import Origin, Store, Subject, is_whole, parse_subject, picture_subject, text_subject
 from vitscope.explorer.transfer import pack
+from vitscope.models.inputs import tokenizing
 from vitscope.tasks import task_of
 
 if TYPE_CHECKING:
@@ -106,8 +107,6 @@ class Session:
 
     def class_name(self, model: int, number: int) -> str:
         if self.text:
-            from vitscope.models.inputs import tokenizing
-
             return tokenizing(self.models[model]).words([number])[0]
         return self.classes(model)[number]
 
@@ -120,6 +119,8 @@ class Session:
             raise VitscopeError(f"There is no model {number!r}: there are {len(self.models)}.")
         model, subject = self.models[number], parse_subject(given.get("subject"))
         chosen, token = given.get("class"), given.get("token", 0)
+        if self.text and isinstance(chosen, str):
+            chosen = self._word(model, chosen)
         if chosen is not None and not is_whole(chosen, 0, model.num_classes - 1):
             raise VitscopeError(f"There is no class {chosen!r}: {model.name} has {model.num_classes:,}.")
         tokens = len(self.subject(number, subject).words) if self.text else model.layout.tokens
@@ -128,6 +129,18 @@ class Session:
         if not is_whole(token, 0, tokens - 1):
             raise VitscopeError(f"There is no token {token!r}: there are {tokens}.")
         return Asked(number, subject, chosen, named, token)
+
+    def _word(self, model: Model, typed: str) -> int:
+        """The token that a typed word is; in most vocabularies a word that others precede begins with a space."""
+        preprocess = tokenizing(model)
+        found = preprocess.encode_all([f" {typed}", typed], special=False)
+        for ids in found:
+            if len(ids) == 1:
+                return ids[0]
+        pieces = ", ".join(f"“{word.strip()}”" for word in preprocess.words(found[-1]))
+        raise DataError(
+            f"“{typed}” is no single token of {model.name}, but {len(found[-1])}: {pieces}. Choose one of them."
+        )
 
     def name_of(self, subject: Mapping[str, Any]) -> str:
         """'item 3', 'your picture 0f1a', 'another sentence'."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from vitscope.architectures.text_layout import TextLayout
 from vitscope.explorer.breaking import ATTACKS, MOST_EPSILON, MOST_STEPS
 from vitscope.explorer.subjects import MOST_BYTES, MOST_PIXELS
 from vitscope.robustness.corruptions.names import FAMILIES, SEVERITIES
@@ -48,7 +49,7 @@ def model_facts(model: Model) -> dict[str, Any]:
         [] if model.row.text else [k for k, s in layout.spans.items() if k != "image" for _ in range(s.start, s.stop)]
     )
     return {
-        "about": str(layout) if model.row.text else picture_model_in_words(layout, prefix),
+        "about": f"{layout.blocks} blocks of {layout.heads} heads, width {layout.width}; {_tokens(layout, prefix)}",
         "blocks": layout.blocks,
         "heads": layout.heads,
         "prefix": prefix,
@@ -58,12 +59,13 @@ def model_facts(model: Model) -> dict[str, Any]:
     }
 
 
-def picture_model_in_words(layout: Layout, prefix: Sequence[str]) -> str:
-    """'12 blocks of 3 heads, width 192; 14 x 14 patches and a class token'"""
+def _tokens(layout: Layout, prefix: Sequence[str]) -> str:
+    """'14 x 14 patches and a class token', 'up to 512 tokens'."""
+    if isinstance(layout, TextLayout):
+        return f"up to {layout.tokens:,} tokens, each of which sees {'those before it' if layout.causal else 'all'}"
     counts = [(kind, prefix.count(kind)) for kind in dict.fromkeys(prefix)]
     others = [f"a {kind} token" if n == 1 else f"{n} {kind} tokens" for kind, n in counts]
-    tokens = " and ".join([f"{layout.grid[0]} x {layout.grid[1]} patches", *others])
-    return f"{layout.blocks} blocks of {layout.heads} heads, width {layout.width}; {tokens}"
+    return " and ".join([f"{layout.grid[0]} x {layout.grid[1]} patches", *others])
 
 
 def item_facts(session: Session, first: int) -> dict[str, Any]:

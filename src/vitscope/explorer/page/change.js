@@ -13,7 +13,7 @@ export class ChangePanel {
     this.head = make("select", { id: "change-head" });
     this.by = make("select", { id: "change-by" }, option("mean", "its mean over the tokens"), option("zero", "zero"));
     this.source = make("select", { id: "change-source" });
-    this.item = make("input", { type: start.text ? "text" : "number", id: "change-item", min: 0, value: start.text ? "" : 0, "aria-label": start.text ? "the other sentence" : "number of the other item" });
+    this.item = make("input", { type: start.text ? "text" : "number", id: "change-item", size: 36, min: 0, value: start.text ? "" : 0, "aria-label": start.text ? "the other sentence" : "number of the other item" });
     this.brush = make("button", { type: "button", id: "brush", "aria-pressed": "false" }, "Brush a region");
     this.clear = make("button", { type: "button", id: "clear-region" }, "Forget the region");
     this.region = make("span", { className: "why", id: "region-words" });
@@ -62,10 +62,10 @@ export class ChangePanel {
     for (const [name, on] of Object.entries(shown)) document.querySelector(`#change [data-for="${name}"]`).hidden = !on;
     this.item.hidden = !["item", "text"].includes(this.source.value);
     document.querySelector('#change [data-for="block"] label').textContent = tokens ? "before block" : "block";
-    this.by.options[0].textContent = kind === "tokens" ? "the mean patch of this input" : "its mean over the tokens";
+    this.by.options[0].textContent = kind === "tokens" ? `the mean ${this.start.text ? "token" : "patch"} of this input` : "its mean over the tokens";
     this.apply.textContent = kind === "patch" ? "Put them in" : "Switch off";
     const count = this.app.state.region.size;
-    this.region.textContent = count ? `${count} ${count === 1 ? "token is" : "tokens are"} chosen.` : "No region: the token you look from is meant. With the keyboard, Space on the picture adds a token.";
+    this.region.textContent = count ? `${count} ${count === 1 ? "token is" : "tokens are"} chosen.` : `No region: the token you look from is meant. With the keyboard, Space on the ${this.start.text ? "text" : "picture"} adds a token.`;
     const changes = this.app.state.changes[Number(this.model.value)];
     this.undo.disabled = this.reset.disabled = !changes.length;
     this.clear.disabled = !count;

@@ -118,6 +118,7 @@ class App {
       failed = false;
       document.body.classList.remove("empty");
       this.state.token = Math.min(this.state.token, found[this.state.view][0].tokens - 1);
+      this.state.chosen = chosen.map((one, m) => (one === null ? null : found[m][1].chosen));
       found.forEach(([now, before], m) => this.views[m].show(now, before));
       this.change.show(this.views);
       this.break.show(this.views);
@@ -146,11 +147,11 @@ class App {
   choose(view, text) {
     const wanted = text.trim().toLowerCase();
     const named = Object.entries(view.now.t.names || view.facts.classes).find(([, name]) => String(name).trim().toLowerCase() === wanted);
-    const number = named ? Number(named[0]) : /^\d+$/.test(wanted) ? Number(wanted) : -1;
+    const number = named ? Number(named[0]) : /^\d+$/.test(wanted) ? Number(wanted) : this.start.text && wanted ? text.trim() : -1; // the server knows all words
     if (number < 0 || number >= view.facts.num_classes) { this.say(`There is no class “${text}”.`, true); return; }
-    const all = this.comparable(view);
-    this.views.forEach((other, m) => { if (other === view || (all && this.comparable(other))) this.state.chosen[m] = number; });
-    this.look();
+    const [all, old] = [this.comparable(view), this.state.chosen];
+    this.state.chosen = old.map((was, m) => (m === view.number || (all && this.comparable(this.views[m])) ? number : was));
+    this.look(() => { this.state.chosen = old; });
   }
 
   // --- pointing -------------------------------------------------------------------------------------------------------
