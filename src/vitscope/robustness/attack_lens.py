@@ -38,7 +38,7 @@ from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
 from vitscope.robustness.threat import Threat, channel_values
-from vitscope.statistics.intervals import Z95, wilson
+from vitscope.statistics.intervals import Z95, share_columns
 
 if TYPE_CHECKING:
     from vitscope.models import Model
@@ -235,9 +235,7 @@ class AttackLens:
                 row |= self._mean(attack, key, block, n)
             if self.reads:
                 for key in ("right_clean", "right_attacked"):
-                    count = int(self._of(attack, key)[block])
-                    low, high = wilson(count, n)
-                    row |= {key: 100 * count / n, f"{key}_low": 100 * low, f"{key}_high": 100 * high}
+                    row |= share_columns(key, int(self._of(attack, key)[block]), n)
                 row |= {k: int(self._of(attack, k)[block]) for k in ("won", "lost")}
                 for key in MARGINS:  # nobody fooled: no margin
                     row |= self._mean(attack, key, block, fooled)

@@ -27,7 +27,7 @@ from vitscope.robustness.epsilons import Epsilon, UnitError
 from vitscope.robustness.protocols import published_options
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import Threat, make_threat, pixels_of
-from vitscope.statistics.intervals import paired, wilson
+from vitscope.statistics.intervals import paired, share_columns
 from vitscope.tasks.classification import true_rank
 
 if TYPE_CHECKING:
@@ -286,8 +286,7 @@ def shares(name: str, count: int | None, n: int) -> dict[str, float]:
     """A share in percent with its Wilson interval; NaN where it was not measured."""
     if count is None:
         return {name: float("nan"), f"{name}_low": float("nan"), f"{name}_high": float("nan")}
-    low, high = wilson(count, n)
-    return {name: 100 * count / n, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+    return share_columns(name, count, n)
 
 
 def change(count: int | None, clean: int, n: int, won: int = 0) -> dict[str, float]:

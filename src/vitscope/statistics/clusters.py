@@ -63,6 +63,11 @@ class Mean:
     tokens: int
     images: int
 
+    def columns(self, name: str, scale: float = 1.0, ends: str | None = None) -> dict[str, float]:
+        """NAME, NAME_low, NAME_high of a table, times `scale`: 100 for per cent. ends: NAME of the latter two."""
+        ends = name if ends is None else ends
+        return {name: scale * self.value, f"{ends}_low": scale * self.low, f"{ends}_high": scale * self.high}
+
 
 def ratio(sums: Mapping[str, float], kind: Kind = "number") -> Mean:
     """One value of one group from its sums n, m, mm, y, yy, ym, mean.

@@ -23,6 +23,12 @@ def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
     return (centre - half if successes > 0 else 0.0), (centre + half if successes < n else 1.0)
 
 
+def share_columns(name: str, count: float, n: float) -> dict[str, float]:
+    """NAME, NAME_low, NAME_high of a table: count of n in per cent, with Wilson's interval."""
+    low, high = wilson(count, n)
+    return {name: 100 * count / n, f"{name}_low": 100 * low, f"{name}_high": 100 * high}
+
+
 def newcombe(k1: int, n1: int, k2: int, n2: int) -> tuple[float, float]:
     """95 % interval of k1/n1 - k2/n2 for two independent sets of images, from their Wilson intervals.
 

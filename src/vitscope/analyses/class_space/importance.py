@@ -27,12 +27,12 @@ from vitscope.analyses.base import register_analysis, zeros
 from vitscope.analyses.class_space.analysis import ClassSpaceAnalysis
 from vitscope.analyses.class_space.memories import LAYERS, class_directions, coefficients, value_vectors
 from vitscope.analyses.class_space.memory_tables import class_names, memory_names
-from vitscope.analyses.class_space.objectives import OBJECTIVES, evidence
+from vitscope.analyses.class_space.objectives import check_objective, evidence
 from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
 from vitscope.analyses.class_space.relevance import frozen
 from vitscope.analyses.class_space.targets import find_class
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import VitscopeError
 from vitscope.models.readout import readout_logits, readout_weights
 from vitscope.statistics.intervals import Z95
 
@@ -80,10 +80,8 @@ class MemoryImportance(ClassSpaceAnalysis):
         super().__init__("all", head, variant)
         if head != "own":
             raise VitscopeError(f"head={head!r}: importance is asked of the model's own answer. Leave head out.")
-        if objective is not None and objective not in OBJECTIVES:
-            raise VitscopeError(
-                f"There is no objective {objective!r}.{suggest(objective, OBJECTIVES)} Known: {', '.join(OBJECTIVES)}."
-            )
+        if objective is not None:
+            check_objective(objective)
         if target == "prediction":
             raise VitscopeError("target='prediction': importance is read while the model still runs. Use a class.")
         if top < 0:

@@ -31,8 +31,7 @@ def level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, flo
     quantiles = {f"q{round(100 * q):02d}": rank_quantile(counts, q) for q in QUANTILES}
     return {
         "mean": r.value, "low": r.low, "high": r.high, "mean_per_image": r.per_image, **quantiles,
-        "rate": 100 * rate.value, "rate_low": 100 * rate.low, "rate_high": 100 * rate.high,
-        "rate_per_image": 100 * rate.per_image,
+        **rate.columns("rate", 100), "rate_per_image": 100 * rate.per_image,
         "images_with": some, "images_with_low": 100 * low, "images_with_high": 100 * high,
         "n_tokens": r.tokens, "n_images": r.images,
     }  # fmt: skip
@@ -40,9 +39,7 @@ def level_row(r: Mean, rate: Mean, counts: Tensor, some: float) -> dict[str, flo
 
 def change_row(rose: Mean, rise: Mean) -> dict[str, float]:
     return {
-        "rate": 100 * rose.value, "rate_low": 100 * rose.low, "rate_high": 100 * rose.high,
-        "rate_per_image": 100 * rose.per_image,
-        "logit_change": rise.value, "logit_change_low": rise.low, "logit_change_high": rise.high,
+        **rose.columns("rate", 100), "rate_per_image": 100 * rose.per_image, **rise.columns("logit_change"),
         "n_tokens": rose.tokens, "n_images": rose.images,
     }  # fmt: skip
 

@@ -32,13 +32,14 @@ from vitscope.analyses.class_space.projection import Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.control import shared_twin
 from vitscope.errors import UnsupportedModelError, VitscopeError
-from vitscope.statistics.intervals import wilson
+from vitscope.statistics.intervals import share_columns
 from vitscope.statistics.permutation import holm
 
 if TYPE_CHECKING:
     from vitscope.data.batch import Batch
     from vitscope.models import Model
 
+SHARES = ("agreement", "composed", "agreement_null")  # agree, composed, agree with a class at random
 TESTS = 9999  # sign flips of the weights' test: cheap, and needed for p < 0.05 after correction over many blocks
 
 
@@ -97,9 +98,7 @@ class Memories(ClassSpaceAnalysis):
                 self.agreement_control[key] = class_value_agreement(twin_directions, random_values).amax(1).cpu()
         self.best = {key: torch.stack(found) for key, found in best.items()}  # (layer, head): (L, K, 5)
         self.top_class = {key: torch.stack(found) for key, found in top_class.items()}  # (layer, head): (L, M)
-        self.start_clusters(
-            "tokens", 3, self.layout.blocks, len(LAYERS)
-        )  # agree, composed, agree with a class at random
+        self.start_clusters("tokens", len(SHARES), self.layout.blocks, len(LAYERS))
         # key-value agreement of the class token, by whether the image is classified rightly: (wrong, right)
         self.sums |= {key: zeros(self.layout.blocks, len(LAYERS), 2) for key in ("outcome_n", "outcome_hits")}
         self._active: list[Tensor] = []  # block by block, of attention and MLP: the most activated memories
@@ -154,15 +153,12 @@ class Memories(ClassSpaceAnalysis):
         for block in range(self.layout.blocks):
             for number, layer in enumerate(LAYERS):
                 for g, group in enumerate(self.groups):
-                    agree = self.mean_of("tokens", (block, number), 0, g, "share")
-                    composed = self.mean_of("tokens", (block, number), 1, g, "share")
-                    null = self.mean_of("tokens", (block, number), 2, g, "share")
-                    if agree is None or composed is None or null is None:
-                        continue
+                    means = [self.mean_of("tokens", (block, number), v, g, "share") for v in range(len(SHARES))]
+                    found = [mean for mean in means if mean is not None]  # none: no token of this kind was seen
                     row: dict[str, object] = {"block": block, "layer": layer, "tokens": group}
-                    for name, mean in (("agreement", agree), ("composed", composed), ("agreement_null", null)):
-                        row |= {name: 100 * mean.value, f"{name}_low": 100 * mean.low, f"{name}_high": 100 * mean.high}
-                    rows.append(row | {"n_tokens": agree.tokens, "n_images": agree.images})
+                    for name, mean in zip(SHARES, found):
+                        row |= mean.columns(name, 100)
+                    rows += [row | {"n_tokens": mean.tokens, "n_images": mean.images} for mean in found[:1]]
                 outcomes += self._by_outcome(block, number, layer)
         tables = {"class_space_memories": pd.DataFrame(rows), "class_space_value_agreement": self._weights_table()}
         tables |= {"class_space_memories_by_outcome": pd.DataFrame(outcomes)} if outcomes else {}
@@ -194,9 +190,8 @@ class Memories(ClassSpaceAnalysis):
             n = float(self.sums["outcome_n"][block, number, right])
             hits = float(self.sums["outcome_hits"][block, number, right])
             if n:  # 0 of N right: that row is left out, the other stands
-                low, high = wilson(hits, n)
-                key = {"block": block, "layer": layer, "outcome": outcome, "agreement": 100 * hits / n}
-                rows.append(key | {"agreement_low": 100 * low, "agreement_high": 100 * high, "n_images": round(n)})
+                key = {"block": block, "layer": layer, "outcome": outcome}
+                rows.append(key | share_columns("agreement", hits, n) | {"n_images": round(n)})
         return rows
 
     def _weights_table(self) -> pd.DataFrame:

@@ -13,14 +13,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from vitscope.statistics.intervals import wilson
+from vitscope.statistics.intervals import newcombe
 from vitscope.statistics.permutation import SHUFFLES
 
 
@@ -55,11 +54,8 @@ def outcome_test(right_hits: int, right: int, wrong_hits: int, wrong: int) -> Ou
     """Right against wrong, from how many images agree (`hits`) among how many; both kinds must occur."""
     from scipy.stats import hypergeom
 
-    a, b = right_hits / right, wrong_hits / wrong
-    (a_low, a_high), (b_low, b_high) = wilson(right_hits, right), wilson(wrong_hits, wrong)
-    low = a - b - math.hypot(a - a_low, b_high - b)
-    high = a - b + math.hypot(a_high - a, b - b_low)
+    low, high = newcombe(right_hits, right, wrong_hits, wrong)
     chance = hypergeom(right + wrong, right_hits + wrong_hits, right)
     larger = float(chance.sf(right_hits))
     p = min(1.0, larger + float(chance.pmf(right_hits)))
-    return Outcome(a - b, low, high, p, round(SHUFFLES * larger) / SHUFFLES)
+    return Outcome(right_hits / right - wrong_hits / wrong, low, high, p, round(SHUFFLES * larger) / SHUFFLES)

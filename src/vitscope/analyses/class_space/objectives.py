@@ -23,16 +23,20 @@ Objective = Literal["cross_entropy", "cross_entropy_code", "probability", "logit
 OBJECTIVES: tuple[Objective, ...] = ("cross_entropy", "cross_entropy_code", "probability", "logit")
 
 
+def check_objective(objective: str) -> None:
+    if objective not in OBJECTIVES:
+        raise VitscopeError(
+            f"There is no objective {objective!r}.{suggest(objective, OBJECTIVES)} Known: {', '.join(OBJECTIVES)}."
+        )
+
+
 def evidence(logits: Tensor, classes: Tensor, objective: str = "cross_entropy") -> Tensor:
     """Logits (B, K), classes (B,) -> (B,): how close each vector is to its class."""
+    check_objective(objective)
     if objective == "cross_entropy":
         return -F.cross_entropy(logits, classes, reduction="none")
     if objective == "cross_entropy_code":
         return -F.cross_entropy(logits.softmax(-1), classes, reduction="none")
     if objective == "probability":
         return logits.softmax(-1).gather(1, classes[:, None])[:, 0]
-    if objective == "logit":
-        return logits.gather(1, classes[:, None])[:, 0]
-    raise VitscopeError(
-        f"There is no objective {objective!r}.{suggest(objective, OBJECTIVES)} Known: {', '.join(OBJECTIVES)}."
-    )
+    return logits.gather(1, classes[:, None])[:, 0]

@@ -34,7 +34,7 @@ from vitscope.analyses.class_space.removal import stream_kept, why_not_removable
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.data.batch import CONTEXT, OBJECT
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
-from vitscope.statistics.intervals import wilson
+from vitscope.statistics.intervals import share_columns
 
 if TYPE_CHECKING:
     from vitscope.data import Data
@@ -213,10 +213,8 @@ class Perturbation(ClassSpaceAnalysis):
                     for v, mean in enumerate(means):
                         assert mean is not None
                         name, scale = ("identifiability", 1) if v < 3 else ("rate", 100)
-                        part = VALUES[v % 3]
-                        row[f"{name}_{part}"] = scale * mean.value
-                        if part == "change":
-                            row |= {f"{name}_change_low": scale * mean.low, f"{name}_change_high": scale * mean.high}
+                        column, change = f"{name}_{VALUES[v % 3]}", VALUES[v % 3] == "change"
+                        row |= mean.columns(column, scale) if change else {column: scale * mean.value}
                     if self.variant == "code":
                         row["rate_after_with_class"] = self._with_class(number, block, group)
                     rows.append(row | {"n_tokens": means[0].tokens, "n_images": means[0].images})
@@ -238,9 +236,7 @@ class Perturbation(ClassSpaceAnalysis):
                 continue
             row: dict[str, object] = {"perturbation": kind, "edited": self._edited(kind)}
             for name, hits in (("before", before), ("after", after)):
-                low, high = wilson(hits, n)
-                row |= {f"accuracy_{name}": 100 * hits / n, f"accuracy_{name}_low": 100 * low}
-                row[f"accuracy_{name}_high"] = 100 * high
+                row |= share_columns(f"accuracy_{name}", hits, n)
             rows.append(row | {"lost": round(before - both), "gained": round(after - both), "n_images": round(n)})
         return pd.DataFrame(rows)
 

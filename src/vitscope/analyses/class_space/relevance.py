@@ -213,12 +213,16 @@ COST = {  # (forward passes, backward passes); weights are frozen, so a backward
 }
 
 
-def relevance(model: Model, images: Tensor, classes: Tensor, method: str, place: Place = EVERYWHERE) -> Tensor:
-    """Relevance of each image token for `classes` (B,): (B, T) float32. `place`: one block, one head."""
+def check_method(method: str) -> None:
     if method not in METHODS:
         raise VitscopeError(
             f"There is no relevance method {method!r}.{suggest(method, METHODS)} Known: {', '.join(METHODS)}."
         )
+
+
+def relevance(model: Model, images: Tensor, classes: Tensor, method: str, place: Place = EVERYWHERE) -> Tensor:
+    """Relevance of each image token for `classes` (B,): (B, T) float32. `place`: one block, one head."""
+    check_method(method)
     place.check(model)
     if method in LOCAL:
         return LOCAL[method](model, images, classes.to(images.device), place).detach().float()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
@@ -37,18 +38,18 @@ from vitscope.analyses.class_space.relevance import (
     BLIND,
     COST,
     LOCAL,
-    METHODS,
     RANDOM,
     USUAL,
     Place,
+    check_method,
     random_relevance,
     relevance,
 )
 from vitscope.analyses.class_space.removal import why_not_removable
 from vitscope.analyses.class_space.targets import find_class
-from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.statistics.clusters import mean_over_images
-from vitscope.statistics.intervals import wilson
+from vitscope.statistics.intervals import share_columns, wilson
 
 if TYPE_CHECKING:
     from vitscope.data.batch import Batch
@@ -87,11 +88,9 @@ class Relevance(ClassSpaceAnalysis):
         super().__init__(**common)
         self.block, self.attention_head, self.target = block, attention_head, target
         self.place = Place(block, attention_head)
-        wrong = [m for m in methods or () if m not in (*METHODS, RANDOM)]
-        if wrong:
-            raise VitscopeError(
-                f"There is no relevance method {wrong[0]!r}.{suggest(wrong[0], METHODS)} Known: {', '.join(METHODS)}."
-            )
+        for method in methods or ():
+            if method != RANDOM:
+                check_method(method)
         whole = [m for m in methods or () if m not in (*LOCAL, RANDOM)]
         if whole and not self.place.everywhere:
             raise VitscopeError(
@@ -229,11 +228,11 @@ class Relevance(ClassSpaceAnalysis):
                 accuracy = (self.sums["hits"][m, d] / n).tolist()
                 total = n * area(accuracy, self.counts)
                 mean = mean_over_images(n, total, float(self.sums["area_squared"][m, d]), "fraction")
-                row |= {f"{direction}_area": mean.value, f"{direction}_low": mean.low, f"{direction}_high": mean.high}
+                row |= mean.columns(f"{direction}_area", ends=direction)
                 total, squares = (float(self.sums[key][m, d]) for key in ("gain", "gain_squared"))
                 gain = mean_over_images(n, total, squares, "change")
-                low, high = (gain.low, gain.high) if method != RANDOM else (math.nan, math.nan)
-                row |= {f"{direction}_gain": gain.value, f"{direction}_gain_low": low, f"{direction}_gain_high": high}
+                gain = replace(gain, low=math.nan, high=math.nan) if method == RANDOM else gain
+                row |= gain.columns(f"{direction}_gain")
                 if self.variant == "code":
                     row[f"{direction}_published"] = published_area(accuracy, self.counts)
                 for kept, share in zip(self.counts, accuracy):
@@ -250,12 +249,10 @@ class Relevance(ClassSpaceAnalysis):
         n = float(self.sums["n_masked"])
         if n == 0:  # no masks: these columns are left out
             return {}
-        hits = float(self.sums["pointing"][m])
-        low, high = wilson(hits, n)
-        row: dict[str, object] = {"pointing": 100 * hits / n, "pointing_low": 100 * low, "pointing_high": 100 * high}
+        row: dict[str, object] = {**share_columns("pointing", float(self.sums["pointing"][m]), n)}
         total, squares = (float(self.sums[key][m]) for key in ("average_precision", "average_precision_squared"))
         mean = mean_over_images(n, total, squares, "fraction")
-        row |= {"average_precision": mean.value, "average_precision_low": mean.low, "average_precision_high": mean.high}
+        row |= mean.columns("average_precision")
         return row | {"object_share": float(self.sums["chance"]) / n, "n_masked": round(n)}
 
     def summary(self) -> dict[str, Headline]:

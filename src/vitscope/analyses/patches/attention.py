@@ -104,7 +104,7 @@ class PatchAttention(PatchAnalysis):
                 continue
             row: dict[str, Any] = {"tokens": group}
             for name, mean in (("within", share), ("excess", above)):
-                row |= {name: 100 * mean.value, f"{name}_low": 100 * mean.low, f"{name}_high": 100 * mean.high}
+                row |= mean.columns(name, 100)
             count = int(self.sums["patches"][block, :, 0, places].sum())
             row |= {"chance": 100 * float(chance.sum() / n.sum()), "n_patches": count}
             yield row | {"n_images": int(self.sums["images"])}

@@ -223,9 +223,7 @@ class PatchIdentifiability(PatchAnalysis):
 
 def in_columns(means: Mapping[str, Mean]) -> dict[str, float]:
     """Value and both ends of each; shares of zeros and ones in per cent."""
-    shares = {"rate", "rose", "right_clean", "right_changed"}
-    return {
-        name + end: (100 if name in shares else 1) * number
-        for name, mean in means.items()
-        for end, number in (("", mean.value), ("_low", mean.low), ("_high", mean.high))
-    }
+    row: dict[str, float] = {}
+    for name, mean in means.items():
+        row |= mean.columns(name, 100 if name in ("rate", "rose", "right_clean", "right_changed") else 1)
+    return row

@@ -205,6 +205,6 @@ def _columns(means: Mapping[str, Mean], values: tuple[str, ...]) -> dict[str, fl
     """Each value with its interval, shares in per cent; then the number of tokens and documents."""
     row: dict[str, float] = {}
     for value in values:
-        mean, scale = means[value], 100 if value in ("rate", "rose") else 1
-        row |= {value: scale * mean.value, f"{value}_low": scale * mean.low, f"{value}_high": scale * mean.high}
+        mean = means[value]
+        row |= mean.columns(value, 100 if value in ("rate", "rose") else 1)
     return row | {"n_tokens": mean.tokens, "n_documents": mean.images}

@@ -157,10 +157,9 @@ class KnockoutStudy(VocabularyAnalysis):
         n = int(tokens.sum())
         return {
             "log_probability": float(clean.sum()) / n, "log_probability_after": float(after.sum()) / n,
-            "change": change.value, "change_low": change.low, "change_high": change.high,
+            **change.columns("change"),
             "accuracy": 100 * int(clean_right.sum()) / n, "accuracy_after": 100 * int(after_right.sum()) / n,
-            "accuracy_change": 100 * guessed.value,
-            "accuracy_change_low": 100 * guessed.low, "accuracy_change_high": 100 * guessed.high,
+            **guessed.columns("accuracy_change", 100),
             "n_tokens": n, "n_documents": change.images,
         }  # fmt: skip
 

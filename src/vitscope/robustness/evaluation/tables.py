@@ -19,7 +19,7 @@ from vitscope.robustness.corruptions.registry import size_remark
 from vitscope.robustness.detection import METRICS, SCORE, detection, detection_intervals
 from vitscope.robustness.evaluation.readings import Reading
 from vitscope.robustness.evaluation.results import Outcomes, Results
-from vitscope.statistics.intervals import newcombe, paired, wilson
+from vitscope.statistics.intervals import newcombe, paired, share_columns
 
 NAN = float("nan")
 NONE = "none"  # in the column `corruption`
@@ -46,7 +46,6 @@ def evaluation_table(results: Results) -> pd.DataFrame:
             if condition.labelled and not reading.beside:
                 raise DataError(f"None of the images of {condition.key} that could be read has a label.")
             continue
-        low, high = wilson(outcomes.right, outcomes.n)
         rows.append(
             {
                 "set": condition.set,
@@ -55,9 +54,7 @@ def evaluation_table(results: Results) -> pd.DataFrame:
                 "images": f"classes of {reading.beside}" if reading.beside else "all",
                 "classes": class_text(results, reading),
                 "n": outcomes.n,
-                "top1": 100 * outcomes.right / outcomes.n,
-                "top1_low": 100 * low,
-                "top1_high": 100 * high,
+                **share_columns("top1", outcomes.right, outcomes.n),
                 "top5": 100 * float(outcomes.top5.mean()),
                 "ece": 100 * ece(outcomes.confidence, outcomes.correct),
                 "rms": 100 * rms_calibration(outcomes.confidence, outcomes.correct),

@@ -2,6 +2,8 @@
 
     @register_set("A", "ImageNet-A")
     def imagenet_a(folder: Path, options: SetOptions) -> list[Condition]: ...
+
+The folder is the one that a user names.
 """
 
 from __future__ import annotations
