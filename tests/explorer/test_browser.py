@@ -172,6 +172,20 @@ def test_two_models_side_by_side_have_linked_cursors(browser, model, digits):
         then(browser, lambda: choose(browser, "#class-1", "4"))
         assert browser.execute_script(chosen) == ["4", "4"]
         then(browser, lambda: (choose(browser, "#change-model", 1), click(browser, "#apply")))
+        press(browser, ".stage", *place(16))
+        then(browser, lambda: (choose(browser, "#change-kind", "tokens"), click(browser, "#apply")))
+        done = "return [...document.querySelectorAll('#changes li')].pop().firstChild.data"
+        assert "Before block 0, the patch in row 1, column 1 is switched off" in browser.execute_script(done)
+        click(browser, "#brush")
+        move(browser, ".stage", 0.75, 0.75, "mousePressed", number=1, button="left", clickCount=1)
+        move(browser, ".stage", 0.75, 0.75, "mouseReleased", number=1, button="left", clickCount=1)
+        assert "1 token is chosen" in text(browser, "#region-words")
+        choose(browser, "#change-model", 0)
+        assert "4 tokens are chosen" in text(browser, "#region-words")
+        click(browser, "#clear-region")
+        for _ in range(2):
+            then(browser, lambda: (choose(browser, "#change-model", 1), click(browser, "#undo")))
+        then(browser, lambda: (choose(browser, "#change-kind", "head"), click(browser, "#apply")))
         columns = "return [0, 1].map(m => document.querySelectorAll(`[data-model='${m}'] .answers thead th`).length)"
         assert browser.execute_script(columns) == [2, 4]  # only the changed one has a before
         then(browser, lambda: (choose(browser, "#attack", "fgsm"), click(browser, "#attack-go")))

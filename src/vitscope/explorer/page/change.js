@@ -64,7 +64,8 @@ export class ChangePanel {
     document.querySelector('#change [data-for="block"] label').textContent = tokens ? "before block" : "block";
     this.by.options[0].textContent = kind === "tokens" ? `the mean ${this.start.text ? "token" : "patch"} of this input` : "its mean over the tokens";
     this.apply.textContent = kind === "patch" ? "Put them in" : "Switch off";
-    const count = this.app.state.region.size;
+    const view = this.app.views[Number(this.model.value)];
+    const count = view.now ? this.app.regionOf(view).length : 0;
     this.region.textContent = count ? `${count} ${count === 1 ? "token is" : "tokens are"} chosen.` : `No region: the token you look from is meant. With the keyboard, Space on the ${this.start.text ? "text" : "picture"} adds a token.`;
     const changes = this.app.state.changes[Number(this.model.value)];
     this.undo.disabled = this.reset.disabled = !changes.length;
@@ -75,7 +76,10 @@ export class ChangePanel {
     const model = Number(this.model.value);
     const change = { kind: this.kind.value, block: Number(this.block.value), by: this.by.value };
     if (change.kind === "head") change.head = Number(this.head.value);
-    if (["tokens", "patch"].includes(change.kind)) change.tokens = this.app.state.region.size ? [...this.app.state.region] : [this.app.state.token];
+    if (["tokens", "patch"].includes(change.kind)) {
+      const view = this.app.views[model];
+      change.tokens = this.app.state.region.size ? this.app.regionOf(view) : [this.app.tokenOf(view).token];
+    }
     if (change.kind === "patch") {
       const source = this.source.value;
       change.subject = source === "item" ? { item: Number(this.item.value) } : source === "text" ? { text: this.item.value } : { hash: source };

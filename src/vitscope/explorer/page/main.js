@@ -23,7 +23,7 @@ class App {
     const first = asked.has("picture") ? { hash: asked.get("picture") } : asked.has("text") ? { text: asked.get("text") } : start.data ? { item: number("item", 0) } : null;
     this.state = {
       subject: first, clean: first, token: number("token", 0), block: number("block", start.models[0].blocks - 1), view: 0,
-      region: new Set(), changes: start.models.map(() => []), chosen: start.models.map(() => number("class", null)),
+      region: new Set(), regionView: 0, changes: start.models.map(() => []), chosen: start.models.map(() => number("class", null)),
     };
     this.state.block = Math.min(this.state.block, start.models[0].blocks - 1);
     this.views = start.models.map((facts, i) => new View(i, facts, this));
@@ -72,7 +72,7 @@ class App {
   setSubject(subject) {
     const old = { ...this.state };
     Object.assign(this.state, { subject, clean: subject });
-    if (subject.text) this.state.token = Infinity; // the last one, which says what comes next
+    if (subject.text) Object.assign(this.state, { token: Infinity, region: new Set() }); // the last one says what comes next
     this.state.chosen = this.state.chosen.map(() => null);
     return this.look(() => this.goBack(old));
   }
@@ -161,11 +161,23 @@ class App {
     const { view: from, token } = this.hover || this.state;
     const block = Math.min(this.state.block, view.facts.blocks - 1);
     if (!view.now) return { token: null, block };
-    if (from === view.number) return { token: Math.min(token, view.now.tokens - 1), block };
-    const other = this.views[from];
-    if (!other.now || token < other.now.prefix || view.now.t.words.length) return { token: Math.min(token, view.now.tokens - 1), block };
-    const place = other.tokenToPlace(token);
-    return { token: view.placeToToken(place.x, place.y), block };
+    return { token: this.across(token, this.views[from], view), block };
+  }
+
+  // A token of one view in another: of patches what lies at the same place, else the same number.
+  across(token, from, view) {
+    if (from === view || !from.now || token < from.now.prefix || view.now.t.words.length) return Math.min(token, view.now.tokens - 1);
+    const place = from.tokenToPlace(token);
+    return view.placeToToken(place.x, place.y);
+  }
+
+  // The brushed tokens as a view has them: those whose middle lies in the region, and those in which the region's lie.
+  regionOf(view) {
+    const { region, regionView } = this.state;
+    const from = this.views[regionView];
+    if (!region.size || from === view) return [...region];
+    const inside = view.now.t.words.length ? [] : Array.from({ length: view.now.tokens }, (_, t) => t).filter((t) => region.has(this.across(t, view, from)));
+    return [...new Set([...inside, ...[...region].map((t) => this.across(t, from, view))])];
   }
 
   point(view, token) {
@@ -180,6 +192,12 @@ class App {
     if (token === null) return;
     if (!this.brushing) { this.pin(view, token); return; }
     event.preventDefault();
+    this.begin(view, token);
+  }
+
+  // The first token says whether tokens are added or taken away.
+  begin(view, token) {
+    Object.assign(this.state, { region: new Set(this.regionOf(view)), regionView: view.number });
     this.pressed = this.state.region.has(token) ? "delete" : "add";
     this.brush(view, token);
   }
@@ -193,8 +211,7 @@ class App {
   }
 
   toggleRegion(view, token) {
-    this.pressed = this.state.region.has(token) ? "delete" : "add";
-    this.brush(view, token);
+    this.begin(view, token);
     this.pressed = this.brushed = null;
   }
 
@@ -250,12 +267,12 @@ class App {
   }
 
   address() {
-    const { clean, token, block, chosen } = this.state;
+    const { clean, token, view, block, chosen } = this.state;
     const words = new URLSearchParams();
     if (clean.item !== undefined) words.set("item", clean.item);
     if (clean.hash) words.set("picture", clean.hash);
     if (clean.text) words.set("text", clean.text);
-    words.set("token", token);
+    words.set("token", this.across(token, this.views[view], this.views[0]));
     words.set("block", block);
     if (chosen[0] !== null) words.set("class", chosen[0]);
     history.replaceState(null, "", `?${words}`);

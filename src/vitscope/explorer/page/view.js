@@ -108,11 +108,13 @@ export class View {
   }
 
   key(event) {
-    const columns = this.now ? this.now.grid[1] : 1;
+    if (!this.now) return;
+    const columns = this.now.grid[1];
+    const { token } = this.app.tokenOf(this);
     const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns }[event.key];
-    if (step) this.app.pin(this, Math.max(0, Math.min(this.now.tokens - 1, this.app.state.token + step)));
-    else if (event.key === " ") this.app.toggleRegion(this, this.app.state.token);
-    else if (event.key === "Enter") this.app.pin(this, this.app.state.token);
+    if (step) this.app.pin(this, Math.max(0, Math.min(this.now.tokens - 1, token + step)));
+    else if (event.key === " ") this.app.toggleRegion(this, token);
+    else if (event.key === "Enter") this.app.pin(this, token);
     else return;
     event.preventDefault();
   }
@@ -223,18 +225,18 @@ export class View {
     const kind = this.onPicture.value;
     const values = kind === "attention" ? this.attention && this.attention[block].values : kind && this.now.map(kind, block);
     const scale = kind === "attention" ? this.attention && this.attentionScale([this.attention[block]]) : kind && values && this.scale(kind, MAPS[kind].table);
-    const words = this.now.t.words.length;
-    if (words) {
+    const region = this.app.regionOf(this);
+    if (this.now.t.words.length) {
       [...this.stage.children].forEach((span, i) => {
         span.style.setProperty("--mark", values ? `rgb(${colourOf(values[i], scale).join(" ")})` : "transparent");
         span.classList.toggle("here", i === token);
-        span.classList.toggle("chosen", this.app.state.region.has(i));
+        span.classList.toggle("chosen", region.includes(i));
       });
     } else {
       this.over.hidden = !values;
       if (values) paint(this.over, this.now.onGrid(values), ...this.now.grid, scale);
       this.place(this.cursor, token);
-      this.region.replaceChildren(...[...this.app.state.region].map((t) => { const box = make("div", { className: "chosen" }); this.place(box, t); return box; }));
+      this.region.replaceChildren(...region.map((t) => { const box = make("div", { className: "chosen" }); this.place(box, t); return box; }));
     }
     this.stageLegend.hidden = !values;
     if (!values) return;
