@@ -99,7 +99,8 @@ def test_parts_and_what_belongs_to_them_are_checked_at_once():
     for options, message in (
         ({"parts": ("ablations",)}, "Did you mean ablation"),
         ({"parts": ("patching",)}, "Patching needs pairs"),
-        ({"pairs": ("pgd",)}, "do not say how strong"),
+        ({"pairs": ("pgd",)}, "do not say how strong: pgd@1/255, for example"),
+        ({"pairs": ("corrupt:frost",)}, "do not say how strong: corrupt:frost@3, for example"),
         ({"parts": ("ablation",), "pairs": ("class",)}, "--pairs is for patching"),
         ({"parts": ("patching",), "pairs": ("class",), "together": ("1.1+1.2",)}, "--together is for ablation"),
     ):
@@ -110,6 +111,7 @@ def test_parts_and_what_belongs_to_them_are_checked_at_once():
     assert request.set["causes.patching.null"] is False
     assert ("causes.attribution" in request.only) == ("causes.attribution" in ANALYSES.names())
     assert "causes.patching" not in CausesOptions(**plain).as_request().only
+    assert "causes.ablation" in CausesOptions(**plain, parts=()).as_request().only
 
 
 def test_every_kind_of_pairs_is_made_by_the_command(weights, tmp_path):

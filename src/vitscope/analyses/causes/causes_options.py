@@ -44,7 +44,7 @@ class CausesOptions(StudyOptions):
         for part in asked:
             if part not in known:
                 raise VitscopeError(f"Causes have no part {part!r}.{suggest(part, known)} Known: {', '.join(known)}.")
-        if self.parts is None:
+        if not asked:
             return tuple(part for part in known if part != "patching" or self.pairs)
         return tuple(dict.fromkeys(asked))
 
@@ -67,7 +67,7 @@ class CausesOptions(StudyOptions):
     @property
     def explicit(self) -> bool | Collection[str]:
         """Attribution is for logits that are sums over parts: unless it was asked for, it may be left out."""
-        return True if self.parts is not None else {name for name in self.by_analysis() if name != ATTRIBUTION}
+        return True if split_words(self.parts or ()) else {name for name in self.by_analysis() if name != ATTRIBUTION}
 
     def suited(self, wanted: Wanted | None, data: Any) -> Wanted | None:
         """Of texts, `accuracy` is `perplexity`."""

@@ -42,5 +42,5 @@ def _check(found: PairWords, word: str) -> None:
         near = suggest(found.what, [*ATTACKS.names(), *PAIRS.names()])
         raise VitscopeError(f"There are no pairs {word!r}.{near} Expected {FORMS}.")
     if found.kind in (ATTACK, CORRUPT) and not (found.level and found.what):
-        example = f"{found.what or 'fog'}@{'1/255' if found.kind == ATTACK else 3}"
+        example = f"{found.what}@1/255" if found.kind == ATTACK else f"corrupt:{found.what or 'fog'}@3"
         raise VitscopeError(f"Pairs {word!r} do not say how strong: {example}, for example. Expected {FORMS}.")
