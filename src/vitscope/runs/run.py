@@ -164,11 +164,6 @@ class Run:
     def checkpoints_dir(self) -> Path:
         return self.path / "checkpoints"
 
-    @property
-    def activations_dir(self) -> Path:
-        """Shards written by `--save`."""
-        return self.path / "activations"
-
     # what it is
 
     @property
