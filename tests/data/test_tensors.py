@@ -7,10 +7,8 @@ import torch
 
 from vitscope.data import Tensors
 from vitscope.data.own import check_whole, choose
+from vitscope.data.selection import Choice
 from vitscope.errors import DataError
-
-EVERYTHING = {"source": "", "root": None, "list_file": None, "every": 1, "share": 1.0}
-EVERYTHING |= {"per_class": None, "images": None, "first": None, "seed": 0}
 
 
 def walks(n: int = 10) -> Tensors:
@@ -64,5 +62,5 @@ def test_data_that_lack_something_are_told_all_of_it():
 
     check_whole(walks())
     with pytest.raises(DataError, match="Half have no split, classes, class_ids, num_classes, warnings") as error:
-        choose(Half(), **EVERYTHING)
+        choose(Half(), Choice(), source="", root=None)
     assert "__len__, check_head, subset:" in str(error.value)

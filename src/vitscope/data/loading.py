@@ -12,7 +12,7 @@ from vitscope.data.mask_decoding import doubtful_masks, find_decoding
 from vitscope.data.masks import check_rule
 from vitscope.data.own import choose, is_data
 from vitscope.data.segmentation.dataset import SegmentationData, missing_maps
-from vitscope.data.selection import pick_every, pick_first, pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.data.selection import Choice
 from vitscope.data.source import Source
 from vitscope.data.splits import ALL, seeded_split
 from vitscope.data.text.loading import choose_texts
@@ -61,20 +61,19 @@ def load_data(
     n = texts if images is None else images
     if images is not None and texts is not None:
         raise DataError(f"images={images} and texts={texts} both say how many: give one of them.")
-    about: dict[str, Any] = {"every": every, "share": share, "first": first, "seed": seed, "strict": strict}
-    only_pictures: dict[str, Any] = {"per_class": per_class, "list_file": list_file, "mask_decoding": mask_decoding}
+    about: dict[str, Any] = {"every": every, "share": share, "first": first, "seed": seed}
+    choice = Choice(list_file=list_file, per_class=per_class, images=n, **about)
     if is_data(found.source):
-        chosen: dict[str, Any] = {"images": n, "first": first, "every": every, "share": share, "seed": seed}
-        chosen |= {"source": str(name_or_path), "root": root, "per_class": per_class, "list_file": list_file}
-        return choose(found.source, **chosen)
+        return choose(found.source, choice, source=str(name_or_path), root=root)
     if isinstance(found.source, Source):
         _refuse(options.changed(), f"{found.name} are pictures", "load_texts or texts such as 'pydoc'")
-        only_pictures |= {"masks": masks, "mask_rule": mask_rule, "maps": labels}
-        return choose_images(found, str(name_or_path), root, images=n, **about, **only_pictures)
+        how: dict[str, Any] = {"mask_decoding": mask_decoding, "mask_rule": mask_rule, "strict": strict}
+        return choose_images(found, choice, str(name_or_path), root, masks=masks, maps=labels, **how)
+    only_pictures: dict[str, Any] = {"per_class": per_class, "list_file": list_file, "mask_decoding": mask_decoding}
     only_pictures |= {"masks": masks or None, "mask_rule": None if mask_rule == "centre" else mask_rule}
     given = {name: value for name, value in only_pictures.items() if value is not None}
     _refuse(given, f"{found.name} are texts", "images=N, first=N, every=N or share=X to choose among them")
-    return choose_texts(found, options, source=str(name_or_path), root=root, texts=n, **about)
+    return choose_texts(found, options, source=str(name_or_path), root=root, texts=n, strict=strict, **about)
 
 
 def _refuse(given: dict[str, Any], because: str, instead: str) -> None:
@@ -119,36 +118,17 @@ def load_images(
     found = find_source(name_or_path, split, root, download=download, plain=mask_decoding is not None)
     if not isinstance(found.source, Source):
         raise DataError(f"{found.name} are texts, and pictures are wanted: choose pictures, such as 'mnist5k'.")
-    return choose_images(
-        found,
-        str(name_or_path),
-        root,
-        images=images,
-        first=first,
-        per_class=per_class,
-        list_file=list_file,
-        every=every,
-        share=share,
-        seed=seed,
-        masks=masks,
-        mask_decoding=mask_decoding,
-        mask_rule=mask_rule,
-        strict=strict,
-    )
+    choice = Choice(list_file, every, share, per_class, images, first, seed)
+    how: dict[str, Any] = {"mask_decoding": mask_decoding, "mask_rule": mask_rule, "strict": strict}
+    return choose_images(found, choice, str(name_or_path), root, masks=masks, **how)
 
 
 def choose_images(
     found: Found,
+    choice: Choice,
     given_as: str,
     root: str | Path | None,
     *,
-    images: int | None,
-    first: int | None,
-    per_class: int | None,
-    list_file: str | Path | None,
-    every: int,
-    share: float,
-    seed: int,
     masks: bool | None,
     mask_decoding: str | None,
     mask_rule: str,
@@ -170,50 +150,15 @@ def choose_images(
     order = list(range(len(names)))
     if split_name == ALL and wanted is not None and wanted != ALL:
         split_name, order = seeded_split(wanted, names, labels)
-
-    shortages: list[str] = []
-
-    def narrow(picked: list[int] | tuple[list[int], str | None]) -> None:
-        nonlocal order
-        positions, remark = picked if isinstance(picked, tuple) else (picked, None)
-        order = [order[i] for i in positions]
-        if remark:
-            shortages.append(remark)
-
-    def chosen() -> tuple[list[str], list[int]]:
-        return [names[i] for i in order], [labels[i] for i in order]
-
-    if list_file is not None:
-        narrow(pick_listed(chosen()[0], list_file, source.root))
-    if every != 1:
-        narrow(pick_every(chosen()[0], every))
-    if share != 1:
-        narrow(pick_share(*chosen(), share, seed))
-    if per_class is not None:
-        narrow(pick_per_class(*chosen(), per_class, seed))
-    if images is not None:
-        narrow(pick_images(*chosen(), images, seed))
-    if first is not None:
-        narrow(pick_first(len(order), first))
+    places, shortages = choice.among([names[i] for i in order], [labels[i] for i in order], source.root)
+    order = [order[i] for i in places]
     bare = missing_masks(source, order) if masks is not False else []
     if bare:
         shortages.append(f"{len(bare):,} of {len(order):,} images have no mask, e.g. {bare[0]}.")
         if masks:
             raise DataError(f"{shortages[-1]} Leave masks=True out to use them without.")
         shortages[-1] += " What needs masks leaves them out."
-    selection: dict[str, Any] = {
-        "source": given_as,
-        "root": None if root is None else str(root),
-        "images": images,
-        "per_class": per_class,
-        "list_file": None if list_file is None else str(list_file),
-        "share": share,
-        "seed": seed,
-    }
-    if every != 1:  # as absent as in older runs, which are then still the same
-        selection["every"] = every
-    if first is not None:
-        selection["first"] = first
+    selection = choice.described(given_as, root)
     if mask_decoding is not None:
         selection["mask_decoding"] = mask_decoding
     if mask_rule != "centre":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitscope.data.selection import pick_every, pick_first, pick_images, pick_listed, pick_per_class, pick_share
+from vitscope.data.selection import Choice
 from vitscope.errors import DataError
 
 if TYPE_CHECKING:
@@ -63,45 +63,11 @@ class Named:
         return self._data.batches(*args, **options)
 
 
-def choose(
-    data: Data,
-    *,
-    source: str,
-    root: str | Path | None,
-    list_file: str | Path | None,
-    every: int,
-    share: float,
-    per_class: int | None,
-    images: int | None,
-    first: int | None,
-    seed: int,
-) -> Named:
-    """Items by the rules for pictures: `list_file`, `every`, `share`, `per_class`, `images`, `first`, in this order."""
+def choose(data: Data, choice: Choice, *, source: str, root: str | Path | None) -> Named:
+    """Items by the rules for pictures."""
     check_whole(data)
     names = list(getattr(data, "names", None) or [f"{data.name}[{i}]" for i in range(len(data))])
-    order, remarks = list(range(len(names))), []
-    rules: list[tuple[bool, Callable[[list[str], list[int]], Any]]] = [
-        (list_file is not None, lambda n, _: pick_listed(n, str(list_file), None)),
-        (every != 1, lambda n, _: pick_every(n, every)),
-        (share != 1, lambda n, labels: pick_share(n, labels, share, seed)),
-        (per_class is not None, lambda n, labels: pick_per_class(n, labels, per_class or 0, seed)),
-        (images is not None, lambda n, labels: pick_images(n, labels, images or 0, seed)),
-        (first is not None, lambda n, _: pick_first(len(n), first or 0)),
-    ]
-    for asked, pick in rules:
-        if asked:
-            picked = pick([names[i] for i in order], [data.labels[i] for i in order])
-            places, remark = picked if isinstance(picked, tuple) else (picked, None)
-            order = [order[i] for i in places]
-            remarks += [remark] if remark else []
+    order, remarks = choice.among(names, data.labels, None)
     if order != list(range(len(names))):
         data = data.subset(order)
-    selection: dict[str, Any] = {
-        "source": source,
-        "root": None if root is None else str(root),
-        "images": images,
-        "seed": seed,
-    }
-    selection |= {"per_class": per_class, "list_file": None if list_file is None else str(list_file), "share": share}
-    selection |= ({"every": every} if every != 1 else {}) | ({"first": first} if first is not None else {})
-    return Named(data, selection, remarks)
+    return Named(data, choice.described(source, root), remarks)

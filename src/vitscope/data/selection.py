@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -115,6 +117,45 @@ def pick_listed(names: Sequence[str], list_file: str | Path, root: Path | None) 
     if repeated:
         remarks.append(f"{repeated:,} repeated lines of {Path(list_file).name} count once.")
     return list(found), " ".join(remarks) or None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which items of a dataset are meant: these rules in their order; `seed` chooses among equals."""
+
+    list_file: str | Path | None = None  # those that a CSV file names
+    every: int = 1  # 0, every, 2 every, ...
+    share: float = 1.0
+    per_class: int | None = None
+    images: int | None = None
+    first: int | None = None
+    seed: int = 0
+
+    def among(self, names: Sequence[str], labels: Sequence[int], root: Path | None) -> tuple[list[int], list[str]]:
+        """Places among items with these names and labels, and remarks where there are fewer than asked for."""
+        rules: list[tuple[bool, Callable[[list[str], list[int]], Any]]] = [
+            (self.list_file is not None, lambda n, _: pick_listed(n, str(self.list_file), root)),
+            (self.every != 1, lambda n, _: pick_every(n, self.every)),
+            (self.share != 1, lambda n, known: pick_share(n, known, self.share, self.seed)),
+            (self.per_class is not None, lambda n, known: pick_per_class(n, known, self.per_class or 0, self.seed)),
+            (self.images is not None, lambda n, known: pick_images(n, known, self.images or 0, self.seed)),
+            (self.first is not None, lambda n, _: pick_first(len(n), self.first or 0)),
+        ]
+        order, remarks = list(range(len(names))), list[str]()
+        for asked, pick in rules:
+            if asked:
+                picked = pick([names[i] for i in order], [labels[i] for i in order])
+                places, remark = picked if isinstance(picked, tuple) else (picked, None)
+                order = [order[i] for i in places]
+                remarks += [remark] if remark else []
+        return order, remarks
+
+    def described(self, source: str, root: str | Path | None) -> dict[str, Any]:
+        """What a run keeps of it: the two last only where they say something, as absent as in older runs."""
+        found: dict[str, Any] = {"source": source, "root": None if root is None else str(root), "images": self.images}
+        found |= {"per_class": self.per_class, "list_file": None if self.list_file is None else str(self.list_file)}
+        found |= {"share": self.share, "seed": self.seed} | ({"every": self.every} if self.every != 1 else {})
+        return found | ({"first": self.first} if self.first is not None else {})
 
 
 def _hash(salt: int | str, name: str) -> int:
