@@ -38,12 +38,12 @@ def segmentation_panel(runs: Mapping[str, Run]) -> Panel | None:
     confused = tables_of(runs, "segmentation_confusions")
     n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].iloc[0]) for t in overall.values()}))
     figures, alt, captions = {}, {}, {}
-    if (gallery := draw_gallery(runs, classes)) is not None:
-        figures["segmentation_gallery"] = gallery
+    if (drawn := draw_gallery(runs, classes)) is not None:
+        figures["segmentation_gallery"], label = drawn
         alt["segmentation_gallery"] = "Pictures, their true classes, the answers, and where both differ"
         captions["segmentation_gallery"] = (
-            "From left to right: what the model sees, the true class of each pixel, the answers, and the errors in "
-            "red; light grey pixels have no class and are not judged. % of the pixels that are right."
+            "From left to right: what the model sees, the true class of each pixel, the answers"
+            f"{f' of {label}' if len(runs) > 1 else ''}, and the errors in red; above them, how many pixels are right."
         )
     figures["segmentation_classes"] = draw_classes(classes, list(runs))
     alt["segmentation_classes"] = "IoU of each class with its interval, best first"
@@ -55,7 +55,7 @@ def segmentation_panel(runs: Mapping[str, Run]) -> Panel | None:
     if _errors(table)["pixels"].sum():
         figures["segmentation_confusions"] = draw_confusions(table)
         alt["segmentation_confusions"] = "What the pixels of each class are taken for"
-        who = f" of {label}" if len(runs) > 1 else ""
+        who = f" by {label}" if len(runs) > 1 else ""
         captions["segmentation_confusions"] = (
             f"Each row: what the pixels of a class are taken for{who}, in %; at most {MOST_CONFUSED} classes, those "
             "with the most wrong pixels."
@@ -102,8 +102,8 @@ def _names(classes: pd.DataFrame) -> dict[int, str]:
     return dict(zip(classes["label"].astype(int), classes["class_name"].astype(str)))
 
 
-def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -> Figure | None:
-    """Rows: pictures. Columns: as it is, truth, answer, errors. The first model that has maps."""
+def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -> tuple[Figure, str] | None:
+    """Rows: pictures. Columns: as it is, truth, answer, errors. Of the first model that has maps, and which it is."""
     from matplotlib.patches import Patch
 
     for label, table in tables_of(runs, GALLERY).items():
@@ -145,7 +145,7 @@ def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -
     if any((truth < 0).any() for truth, _ in maps.values()):
         patches.append(Patch(color=NONE, label="not judged"))
     fig.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=7, frameon=False)
-    return fig
+    return fig, label
 
 
 def errors(truth: np.ndarray, answer: np.ndarray) -> np.ndarray:

@@ -42,6 +42,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         figures["segmentation_severity"] = draw_severity(tables, labels, "value", NAME)
         alt["segmentation_severity"] = "Mean IoU against severity for each family of corruptions"
         captions["segmentation_severity"] = f"Mean over the corruptions of a family. n = {n} images."
+    moving = any((t["corruption"] == "elastic_transform").any() for t in tables.values())
     return Panel(
         key="segmentation_corruptions",
         lens="Corruptions",
@@ -50,8 +51,9 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         alt=alt,
         captions=captions,
         reading=(
-            "Read a row from left to right: a mean IoU that stays is robustness. elastic_transform moves things, and "
-            "label maps were moved along; all other corruptions blur, veil or recolour them where they are."
+            "Read a row from left to right: a mean IoU that stays is robustness. "
+            + ("elastic_transform moves things, and label maps were moved along; all other " if moving else "")
+            + f"{'c' if moving else 'C'}orruptions blur, veil or recolour things where they are."
         ),
         tables={"segmentation": stacked(tables)},
         protocol=protocol(runs, "segmentation", "differences to clean are paired by image"),
