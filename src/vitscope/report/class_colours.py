@@ -10,9 +10,10 @@ import numpy as np
 from markupsafe import Markup
 
 NONE = "#c3c7cf"  # a patch or pixel without a class
-# Far apart in hue and lightness, the first one dark: it is often a background, which most of a picture is.
+# Far apart in hue and lightness, the first one dark: it is often a background, which most of a picture is. None is one
+# of the page's own colours, which a dark page lightens: a legend's would no longer be those of the pixels.
 _FIRST = (
-    "#33363d", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7",
+    "#33363d", "#e69f01", "#56b4ea", "#009e74", "#f0e442", "#0072b3", "#d55e01", "#cc79a8",
     "#7b3294", "#a6d854", "#8c564b", "#17becf",
 )  # fmt: skip
 _GOLDEN = 0.6180339887  # of a turn: hues that follow each other are far apart, however many there are

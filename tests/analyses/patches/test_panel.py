@@ -16,6 +16,7 @@ from vitscope.analyses.patches.attention_panel import patch_attention_panel
 from vitscope.analyses.patches.panel import patches_panel
 from vitscope.report.class_colours import NONE, class_colours, label_image
 from vitscope.report.figures import house_style
+from vitscope.report.svg import CSS_VARIABLES
 from vitscope.runs import Run
 
 
@@ -92,6 +93,7 @@ def test_every_class_has_a_colour_of_its_own(classes):
     assert len({*colours, NONE}) == classes + 1
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
     assert class_colours(150)[:classes] == colours  # a class keeps its colour, however many there are
+    assert not set(colours) & set(CSS_VARIABLES)  # and on a dark page, in the legend as in the pixels
 
 
 def test_a_label_map_has_one_pixel_per_cell_in_these_colours():
