@@ -23,7 +23,8 @@ def test_the_demo_with_texts_walks_the_whole_way(tmp_path: Path) -> None:
         patch.setattr("vitscope.training.side_by_side.train_side_by_side", lambda several: [*map(train, several)])
         patch.setattr("vitscope.demonstration.WINDOWS", {"unit": "windows", "context": 32, "windows": 24})
         assert run(["demo", "--text", "--epochs", "1", "--no-progress", "--out", str(tmp_path)]) == 0
-    assert "perplexity" in printed.getvalue()
+    learned = vitscope.Run.open(tmp_path / "text-softmax").table("training")["test_perplexity"].iloc[-1]
+    assert f"perplexity of {learned:.1f}" in printed.getvalue()  # as the page's first card has it
     page = (tmp_path / "report.html").read_text()
     assert all(name in page for name in ("text-softmax", "text-rpc", "swapped words or typos", "next token known"))
     swapped = vitscope.Run.open(tmp_path / "swapped" / "text-rpc").table("perplexity")

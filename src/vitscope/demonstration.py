@@ -131,8 +131,8 @@ class TextDemoResult(Made):
 
     @property
     def perplexity(self) -> float:
-        """Of the first model, on held-out topics as they are."""
-        return float(self.swapped[0].summary["swapped.perplexity.clean"]["value"])
+        """Of the first model on held-out topics, as the page's first card has it."""
+        return float(self.trainings[0].summary["train.test_perplexity"]["value"])
 
 
 def demo_text(

@@ -124,7 +124,7 @@ def _card(curves: Sequence[Curve], measure: str, items: str) -> Card | None:
             name: Value(factor * rows["mean"].iloc[-1], unit="%" if share else "") for name, rows in columns.items()
         },
         says=SAYS[measure].format(items),
-        name=f"held-out {measure.replace('_', ' ')}",
+        name=f"held-out {MEASURES[measure].removesuffix(' (%)')}",
         larger=share,
         lines={name: (factor * rows["mean"]).tolist() for name, rows in columns.items()},
         across="epochs",
