@@ -185,6 +185,7 @@ def test_training_goes_on_from_a_run_with_its_vocabulary(tiny):
         ({"batch_size": 4000}, DataError, "3,600 tokens, too few for a batch of 4,000"),
         ({"data": "mnist5k"}, DataError, "are pictures, and lm-small reads text"),
         ({"augment": "flip"}, VitscopeError, "changes pictures"),
+        ({"attention": "rpc:layers=0"}, VitscopeError, "use variant='paper'"),
         ({"model": "vit_tiny_patch16_224", "model_options": {}}, DataError, "are texts, and vit_tiny"),
     ],
 )

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from vitscope.analyses.one_pass import evaluating
 from vitscope.data import Data, load_data, steps_per_epoch
 from vitscope.data.text import TextData
 from vitscope.errors import DataError, VitscopeError, suggest
@@ -148,7 +149,18 @@ def build_model(options: TrainOptions, data: Data) -> Model:
         recipe = task.preprocess(recipe)
     source = {**model.source, "options": settings}
     notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
-    return Model(model.module, options.label or options.model, recipe, source, notes, list(data.classes))
+    built = Model(model.module, options.label or options.model, recipe, source, notes, list(data.classes))
+    if reads_text(options.model):
+        _try_out(built)
+    return built
+
+
+def _try_out(model: Model) -> None:
+    """Two tokens: an attention that would feel later ones says so now, before anything is written."""
+    import torch
+
+    with evaluating(model.module), torch.no_grad():
+        model(torch.zeros(1, 2, dtype=torch.int64))
 
 
 def _start_as_torch(module: nn.Module, seed: int) -> None:
