@@ -4,7 +4,7 @@ import functools
 import signal
 import subprocess
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -86,6 +86,19 @@ def test_a_bug_is_one_line_and_a_file_with_the_traceback(monkeypatch, tmp_path, 
     assert f"torch {metadata.version('torch')}" in text
     assert "Traceback (most recent call last)" in text
     assert 'lambda words: {}["moon"]' in text
+
+
+def test_a_bug_in_code_of_ones_own_is_named_by_its_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_words.py").write_text(
+        "import torch\n\ndef main(words):\n    return torch.ones(2) @ torch.ones(3)\n"
+    )
+    monkeypatch.setattr("vitscope.cli.models.main", import_module("own_words").main)
+    assert run(["models"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("vitscope stopped in own_words.py, line 4: RuntimeError: ")
+    assert "unforeseen" not in err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import sys
 import tempfile
 import time
 import traceback
@@ -28,7 +29,23 @@ def explain_crash(error: Exception, arguments: Sequence[str]) -> str:
         )
     if isinstance(error, RecursionError):
         return f"Something in the input is nested too deep ({what}); {where}."
+    if own := _own_line(error):
+        return f"vitscope stopped in {own}: {what}; {where}. If nothing is wrong there, please report it."
     return f"vitscope stopped at something unforeseen: {what}; {where}. Please report it."
+
+
+def _own_line(error: Exception) -> str:
+    """The last line of a user's own code, in a file below the current folder, that the error came through; or ''."""
+    others = [Path(__file__).parents[1], Path(sys.prefix), Path(sys.base_prefix)]
+    try:
+        here = Path.cwd()
+    except OSError:  # the folder is gone
+        return ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(here) and not any(map(file.is_relative_to, others)):
+            return f"{file.relative_to(here)}, line {frame.lineno}"
+    return ""
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -4,8 +4,8 @@
   (ICCV 2021). Published accuracies are of the logits of these classes alone, which are read off the folders.
 * O (CVPR 2021, as A): pictures of other classes, in folders named after 200 that ImageNet has. There is no right
   answer: what is measured is how well the confidence tells them from clean pictures of the same 200 classes.
-* Sketch: all classes, in a folder `sketch` as unpacked. Wang et al., "Learning robust global representations by
-  penalizing local predictive power", NeurIPS 2019.
+* Sketch: all classes, in a folder `sketch` as unpacked. Wang et al., NeurIPS 2019,
+  "Learning robust global representations by penalizing local predictive power".
 * V2: all classes, in folders 0 to 999, the numbers of ImageNet's classes, not in the order of their spelling. Recht et
   al., "Do ImageNet classifiers generalize to ImageNet?", ICML 2019. Copies with WordNet names are read, too.
 """
