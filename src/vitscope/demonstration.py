@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from vitscope.report.panel import Finding
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding
+from vitscope.runs import Run
 
 DATA = "mnist5k"
 # the models' folders, what the page calls them, and their attention; the first one is looked into

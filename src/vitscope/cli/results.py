@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from vitscope.runs import Run
 from vitscope.tasks.words import Words
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
 
 
 def first_process() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import torch
 from PIL import Image
@@ -19,9 +19,7 @@ from vitscope.data.images import BadFileError
 from vitscope.data.randomness import derive_seed, permutation, preserved_globals, sample_generator, seed_globals
 from vitscope.data.transforms import ImageTransform, build_transform
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
+from vitscope.models.preprocessing import Preprocess
 
 Augment = Callable[[Image.Image, torch.Generator], Image.Image | Tensor]
 Prepare = Callable[[Item, ImageTransform], Tensor]  # a picture -> its tensor

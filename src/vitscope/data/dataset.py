@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from PIL import Image
 
@@ -19,9 +19,7 @@ from vitscope.data.images import BadFileError, decode_image, from_array, open_im
 from vitscope.data.masks import as_mask
 from vitscope.data.source import Source
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
+from vitscope.models.preprocessing import Preprocess
 
 
 class ImageData:

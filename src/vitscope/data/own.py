@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vitscope.data.batch import Batch
+from vitscope.data.protocol import Data
 from vitscope.data.selection import Choice
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.data.protocol import Data
 
 
 def is_data(thing: Any) -> bool:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
+from vitscope.data.batch import Batch
 
 
 class Data(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,9 +18,7 @@ from vitscope.data.batch import IGNORED
 from vitscope.data.images import plain
 from vitscope.data.masks import check_rule, resized
 from vitscope.errors import DataError, suggest
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
+from vitscope.models.preprocessing import Preprocess
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,

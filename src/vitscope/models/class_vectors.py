@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from torch import Tensor, nn
 
 from vitscope.architectures.families import heads_of
 from vitscope.errors import UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.models.model import Model
+from vitscope.models.model import Model
 
 SCALE = 100.0  # CLIP's, which is held at this limit in training; SigLIP's is in its checkpoint, with a bias
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models.inputs import tokenizing
-
-if TYPE_CHECKING:
-    from vitscope.models.model import Model
+from vitscope.models.model import Model
 
 UNFINISHED = "\ufffd"  # stands for bytes that are no character yet
 

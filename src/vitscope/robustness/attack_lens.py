@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -32,6 +32,7 @@ from vitscope.analyses.control import start_controls
 from vitscope.analyses.one_pass import OnePass
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.models.readout import readout_logits, readout_weights
 from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.conventions import CLEAN, NOISE
@@ -39,9 +40,6 @@ from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
 from vitscope.robustness.threat import Threat, channel_values
 from vitscope.statistics.intervals import Z95, share_columns
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
 
 DEFAULT_LENS = ("class_space.identifiability", "attention", "kpca.spectrum")
 MOMENTS = ("attention_moved", "residual_moved")  # of all images that were right

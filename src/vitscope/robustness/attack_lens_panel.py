@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vitscope.analyses.class_space.panels.parts import few_ticks, who
@@ -14,13 +16,7 @@ from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.conventions import CLEAN, NOISE
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 TABLE, CLASSES, ATTENTION, SPECTRUM = (
     "attack_lens", "attack_lens_class_space_identifiability", "attack_lens_attention", "attack_lens_kpca_spectrum"

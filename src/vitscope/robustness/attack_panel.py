@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -17,12 +19,7 @@ from vitscope.report.panel_parts import name_models, protocol, stacked, tables_o
 from vitscope.report.sources import owner_of
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import picture_names
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 TABLE, IMAGES = "attack", "attack_images"
 NORMS = {"linf": "largest change of a pixel", "l2": "length (L2) of the change", "l1": "sum (L1) of the changes"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -17,7 +17,9 @@ from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.class_space.identifiability import Identifiability
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import gallery_pictures
 from vitscope.robustness.attack_lens import DEFAULT_LENS, MARGINS, AttackLens
@@ -29,10 +31,6 @@ from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import Threat, make_threat, pixels_of
 from vitscope.statistics.intervals import paired, share_columns
 from vitscope.tasks.classification import true_rank
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 Attacks = Sequence["str | Attack"] | Mapping[str, Mapping[str, Any]]
 COUNTS = ("right", "top5", "surviving", "attacked")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
+from vitscope.analyses.base import Setting
 from vitscope.analyses.causes.pair_words import PairWords
 from vitscope.analyses.causes.pairs import Pairs, Partners, register_pairs
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.corruptions import corrupt, image_seed
 from vitscope.robustness.corruptions.names import parse_corruptions, parse_severities
@@ -16,12 +20,6 @@ from vitscope.robustness.segmentation.moving import MOVES
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import channel_values, make_threat, pixels_of
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.analyses.base import Setting
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 class _ChangedPictures(Pairs):

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from vitscope.analyses.one_pass import evaluating
 from vitscope.errors import NumericalError, VitscopeError
+from vitscope.models import Model
 from vitscope.robustness.threat import Threat, channel_values
 from vitscope.tasks import Classification, Task
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
 
 INSIDE = "The model normalises inside: pixels in [0, 1] go in as they are."
 WHERE = ("auto", "outside", "inside")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from vitscope.errors import DataError, NumericalError, VitscopeError, suggest
+from vitscope.models.preprocessing import Preprocess
 from vitscope.robustness.epsilons import Epsilon, UnitError, parse_epsilons
 from vitscope.robustness.norms import NORMS, Norm, project, sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vitscope.models.preprocessing import Preprocess
 
 SLACK, RELATIVE = 1e-6, 1e-4  # a perturbation read back from float32 images is known to about 6e-8 per pixel
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitscope.analyses.separation.fits import determined
 from vitscope.analyses.separation.profile import block_fits, epoch_fits, read_token, spikes
 from vitscope.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROBE = "probe_separation"
 RATES = ("rate", "decay", "epoch_rate", "epoch_decay")  # rho of the log-linear law and b of the published curve

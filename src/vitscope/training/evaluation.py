@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -12,6 +12,7 @@ from vitscope.analyses.base import Headline
 from vitscope.analyses.chance import describe_chance, near_chance
 from vitscope.analyses.one_pass import evaluating
 from vitscope.errors import DataError, NumericalError
+from vitscope.models import Model
 from vitscope.processes import Processes
 from vitscope.runs import Run
 from vitscope.tasks import task_of
@@ -21,9 +22,6 @@ from vitscope.training.options import TrainOptions
 from vitscope.training.probes import gather
 from vitscope.training.records import added, note_skipped
 from vitscope.training.setup import TrainData
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
 
 
 def evaluate(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,14 +19,12 @@ from vitscope.data.batch import Skipped
 from vitscope.data.batching import Augment
 from vitscope.data.randomness import permutation
 from vitscope.errors import DataError
+from vitscope.models import Model
 from vitscope.models.preprocessing import Preprocess
 from vitscope.training.joint_augment import joint_augmentation
+from vitscope.training.options import TrainOptions
 from vitscope.training.picture_augment import picture_augmentation
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
-    from vitscope.training.options import TrainOptions
-    from vitscope.training.setup import TrainData
+from vitscope.training.setup import TrainData
 
 LIMIT = 256 * 2**20  # bytes of preprocessed pictures per split and process
 

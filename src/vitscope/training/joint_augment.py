@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.data.segmentation.joint import Joint, JointOptions
 from vitscope.errors import VitscopeError, suggest
+from vitscope.models.preprocessing import Preprocess
 from vitscope.training.lesson import OF_PICTURES, given_of
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 def joint_augmentation(options: TrainOptions, data: Any, preprocess: Preprocess) -> Joint | None:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitscope.data import Batch
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.models.preprocessing import UNTOUCHED
+from vitscope.tasks import Task
 from vitscope.training.augment import EpochAugmentation
 from vitscope.training.distillation import open_teacher
 from vitscope.training.losses import Objective, Outputs, prediction, wide
 from vitscope.training.mixing import Mixing, answers
+from vitscope.training.options import TrainOptions
 from vitscope.training.processes import onto
-
-if TYPE_CHECKING:
-    from vitscope.data import Batch
-    from vitscope.models import Model
-    from vitscope.tasks import Task
-    from vitscope.training.options import TrainOptions
 
 OF_PICTURES = ("augment", "randaugment", "auto_augment", "color_jitter", "erase", "mixup", "cutmix", "cutmix_minmax")
 

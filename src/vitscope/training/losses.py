@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from vitscope.training.distillation import Teacher
-    from vitscope.training.options import TrainOptions
+from vitscope.training.distillation import Teacher
+from vitscope.training.options import TrainOptions
 
 Outputs = Tensor | tuple[Tensor, Tensor]  # logits (B, classes); a distilled model in training gives those of both heads
 

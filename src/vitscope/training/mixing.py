@@ -5,12 +5,9 @@ timm draws from NumPy's global generator, which the loop seeds for each step fro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 class Mixing:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
@@ -18,13 +19,9 @@ from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import stacked
 from vitscope.report.slider import slider
 from vitscope.report.sources import owner_of
+from vitscope.runs import Run
 from vitscope.runs.environment import find
 from vitscope.tasks.words import Words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
 
 SLIDER_FRAMES = 120  # of the slider; a longer training shows every second, third, ... epoch
 SHOWN = {

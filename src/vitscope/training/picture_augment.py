@@ -7,7 +7,7 @@ them back afterwards, so what is drawn does not depend on workers, processes or 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from PIL import Image
@@ -16,9 +16,7 @@ from torch import Tensor
 from vitscope.data.transforms import apply, build_transform, normalise, plan
 from vitscope.errors import VitscopeError
 from vitscope.models.preprocessing import Preprocess
-
-if TYPE_CHECKING:
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 @dataclass(frozen=True)

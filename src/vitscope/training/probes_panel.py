@@ -7,9 +7,9 @@ does draw a probe says so: `@register_panel("separation", draws=("probe_separati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.errors import VitscopeError, suggest
 from vitscope.report.figures import house_style
@@ -18,12 +18,8 @@ from vitscope.report.panel import Panel, drawn_probes, register_panel
 from vitscope.report.panel_parts import stacked, tables_of
 from vitscope.report.probe_curves import Quantity, by_setting, long_form, quantities
 from vitscope.report.probe_drawing import MOST_BLOCKS, MOST_GROUPS, compared_places, draw, name_of, plain
+from vitscope.runs import Run
 from vitscope.training.panel import SHOWN
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
 
 MOST_FIGURES, OF_A_TABLE = 16, 6  # of the page, and of a table, in its order
 MOST_RUNS = 8  # models or settings in one figure: more lines nobody tells apart

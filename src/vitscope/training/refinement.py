@@ -12,25 +12,22 @@ the blocks that learn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitscope.data import Batch, Data
 from vitscope.errors import DataError, VitscopeError
 from vitscope.models import Model, open_model
 from vitscope.models.learnt_lens import attach, read_learnt, read_whole
 from vitscope.models.separation import sizes
 from vitscope.registry import outside_modules
-from vitscope.tasks import task_of
+from vitscope.tasks import Task, task_of
 from vitscope.tasks.classification import some
 from vitscope.training.losses import wide
-
-if TYPE_CHECKING:
-    from vitscope.data import Batch, Data
-    from vitscope.tasks import Task
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 PUBLISHED = {"refined": "cross_entropy", "linear": "kl"}
 Readings = tuple[Tensor, Tensor, Tensor]  # of n tokens (B, H, n, K), of the last block's (B, n, K), of images (B, H, K)

@@ -8,14 +8,12 @@ one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
-if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 def rate_noise(seed: int, epoch: int, limit: float, deviation: float = 1.0) -> float:

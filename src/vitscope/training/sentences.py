@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,9 +22,7 @@ from vitscope.models import Model, open_model
 from vitscope.models.naming import is_text_model, is_trained
 from vitscope.models.text_classifier import NAME, TextClassifier, encoder_json, encoder_of
 from vitscope.tasks.classification import some
-
-if TYPE_CHECKING:
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 def learns_sentences(options: TrainOptions) -> bool:

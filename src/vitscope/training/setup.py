@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
 
 from vitscope.analyses.one_pass import evaluating
 from vitscope.data import Data, load_data, steps_per_epoch
@@ -21,10 +24,6 @@ from vitscope.training.parts import rated
 from vitscope.training.sentences import learns_sentences, load_sentences, open_sentences, start_sentences
 from vitscope.training.start import start_from
 from vitscope.training.texts import held_out, open_texts, reads_text, window_of
-
-if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
 
 
 @dataclass(frozen=True)

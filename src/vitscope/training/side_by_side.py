@@ -9,11 +9,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitscope.errors import VitscopeError
 from vitscope.registry import outside_modules
@@ -22,11 +23,6 @@ from vitscope.runs.config import dump_yaml
 from vitscope.training.loop import train
 from vitscope.training.options import TrainOptions
 from vitscope.training.panel import MEASURES, judged_by
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pandas as pd
 
 LOOK = 0.5  # seconds between two looks at the tables
 

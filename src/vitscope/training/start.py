@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +20,7 @@ from vitscope.models.learnt_lens import without_lenses
 from vitscope.models.naming import is_trained
 from vitscope.models.published import check_arguments
 from vitscope.models.weights import check_finite, check_types, load_into, read_weights, sha256
-
-if TYPE_CHECKING:
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 def start_from(options: TrainOptions, settings: Mapping[str, Any], classes: Sequence[str] = ()) -> Model:

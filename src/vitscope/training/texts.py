@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vitscope.data import Data
 from vitscope.data.finding import find_source
 from vitscope.data.text.dataset import TextData
 from vitscope.data.text.loading import choose_texts
@@ -18,10 +19,7 @@ from vitscope.models.naming import is_own, is_trained
 from vitscope.models.own_tokenizer import FILE, preprocess_of, tokenizer_hash
 from vitscope.models.text_preprocess import TextPreprocess
 from vitscope.registry import BUILDERS
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.training.options import TrainOptions
+from vitscope.training.options import TrainOptions
 
 
 def reads_text(model: str) -> bool:

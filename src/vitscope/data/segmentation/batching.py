@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -16,13 +16,11 @@ from vitscope.data.batching import check_pictures, iterate, plan_batches, plan_e
 from vitscope.data.dealing import Turn, batch_size_of
 from vitscope.data.images import BadFileError
 from vitscope.data.randomness import preserved_globals, sample_generator
+from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.data.segmentation.joint import Joint
 from vitscope.data.transforms import build_transform
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.data.segmentation.dataset import SegmentationData
-    from vitscope.models.preprocessing import Preprocess
+from vitscope.models.preprocessing import Preprocess
 
 Prepare = Callable[[Item], tuple[Tensor, Tensor]]  # a picture and its map -> (C, H, W), (H, W) int64
 

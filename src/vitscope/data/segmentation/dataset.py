@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from PIL import Image
@@ -17,9 +17,7 @@ from vitscope.data.images import BadFileError, open_image
 from vitscope.data.segmentation.maps import Numbers, as_map
 from vitscope.data.source import Source
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
+from vitscope.models.preprocessing import Preprocess
 
 
 class SegmentationData(ImageData):

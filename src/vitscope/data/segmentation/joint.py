@@ -8,7 +8,6 @@ the right and below. What is drawn comes from the generator alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,9 +18,7 @@ from vitscope.data.images import plain
 from vitscope.data.segmentation.maps import IGNORED, nearest
 from vitscope.data.transforms import build_transform, normalise
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
+from vitscope.models.preprocessing import Preprocess
 
 TRIES = 10  # pieces that are drawn at most, as published
 

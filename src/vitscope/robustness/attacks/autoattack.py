@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
 from vitscope.errors import VitscopeError
 from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, register_attack
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 VERSIONS = ("standard", "plus", "rand")

@@ -8,16 +8,13 @@ each epsilon the perturbation found is shortened to fit the ball, where it is lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.data.randomness import preserved_globals
 from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, positive, register_attack
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 
 @register_attack("cw")

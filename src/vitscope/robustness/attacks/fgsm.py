@@ -7,15 +7,12 @@ the gradient itself (fast gradient method).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from vitscope.robustness.attacks.pgd import ascend
 from vitscope.robustness.attacks.registry import Attack, Victims, register_attack
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 
 @register_attack("fgsm")

@@ -12,16 +12,13 @@ a length taken over the whole batch. So draws belong to the image here as in our
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
 from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, register_attack
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 STARTS = 20  # noise pictures that are tried before a picture of another class is taken
 

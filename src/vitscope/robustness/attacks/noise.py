@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from vitscope.robustness.attacks.registry import Attack, Victims, at_least, register_attack, repeated
 from vitscope.robustness.norms import random_in_ball
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 
 def noise(victims: Victims, eps: float, draw: int = 0) -> Tensor:

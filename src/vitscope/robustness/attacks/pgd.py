@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.robustness.attacks.registry import Attack, Victims, at_least, positive, register_attack, repeated
 from vitscope.robustness.norms import TINY, random_in_ball, steepest
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 Direction = Callable[[Tensor, Tensor], Tensor]  # gradient, images -> a direction of size 1, (B, C, H, W)
 Project = Callable[[Tensor, Tensor, float], Tensor]  # images, clean images, epsilon -> images that are allowed

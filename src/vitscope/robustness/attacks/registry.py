@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,11 +14,9 @@ from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError
 from vitscope.lazy import renamed
 from vitscope.registry import ATTACKS
-
-if TYPE_CHECKING:
-    from vitscope.robustness.norms import Norm
-    from vitscope.robustness.target import Target
-    from vitscope.robustness.threat import Threat
+from vitscope.robustness.norms import Norm
+from vitscope.robustness.target import Target
+from vitscope.robustness.threat import Threat
 
 VARIANTS = ("exact", "code")
 

@@ -11,7 +11,6 @@ a step moves all entries from the quantile `sparsity` on, that one included.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -28,9 +27,7 @@ from vitscope.robustness.attacks.registry import (
     repeated,
 )
 from vitscope.robustness.norms import TINY, random_in_ball, sizes
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
+from vitscope.robustness.target import Target
 
 
 def sparse_direction(gradient: Tensor, images: Tensor, sparsity: float, bounds: tuple[float, float] | None) -> Tensor:

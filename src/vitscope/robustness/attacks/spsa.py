@@ -12,17 +12,14 @@ the gradient of another picture, and of the random start it keeps what the steps
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.robustness.attacks.registry import Attack, Victims, at_least, check_variant, positive, register_attack
 from vitscope.robustness.norms import random_in_ball
+from vitscope.robustness.target import Target
 from vitscope.tasks.classification import margin
-
-if TYPE_CHECKING:
-    from vitscope.robustness.target import Target
 
 BETAS, SMALL = (0.9, 0.999), 1e-8  # Adam's usual ones
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
@@ -14,11 +15,7 @@ from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.robustness.corruptions.names import COMMON, FAMILIES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 MOST_MAPS = 4  # models beside each other in one figure; more would not be read
 SOURCES = {"corrupted": "corrupted on the fly", "C": "ImageNet-C as distributed"}

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -19,11 +19,9 @@ from vitscope.data.dataset import ImageData
 from vitscope.data.dealing import Turn
 from vitscope.data.transforms import ImageTransform, build_transform
 from vitscope.errors import DataError
+from vitscope.models.preprocessing import Preprocess
 from vitscope.robustness.condition import Condition
 from vitscope.robustness.corruptions import corrupt, image_seed
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
 
 
 class ShiftedData(ImageData):

@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.segmentation.analysis import SegmentationFigures
 from vitscope.analyses.segmentation.tables import figure_table
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.robustness.attack_study import Attacks, make_attacks, watched_eps
 from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.conventions import NOISE
@@ -24,14 +30,6 @@ from vitscope.robustness.segmentation.lens import OPTIONAL, PatchLens
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import channel_values, make_threat, pixels_of
 from vitscope.tasks.segmentation import answered, confusions
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from torch import Tensor
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 TABLE, LENS = "segmentation_attack", "segmentation_attack_lens"
 

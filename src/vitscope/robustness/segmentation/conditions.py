@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -18,11 +18,9 @@ from vitscope.data.segmentation.batching import whole_batches
 from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.data.transforms import build_transform
 from vitscope.errors import DataError
+from vitscope.models.preprocessing import Preprocess
 from vitscope.robustness.corruptions import corrupt, image_seed
 from vitscope.robustness.segmentation.moving import MOVES, moved_labels
-
-if TYPE_CHECKING:
-    from vitscope.models.preprocessing import Preprocess
 
 
 class SegmentationConditions(SegmentationData):

@@ -18,7 +18,7 @@ images. Cost: two more passes of each changed picture, and 2 L readings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -28,15 +28,13 @@ from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.patches.analysis import PatchAnalysis, bundles_for, check_reads
 from vitscope.analyses.patches.identifiability import in_columns
 from vitscope.analyses.patches.truth import truth_for
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError
+from vitscope.models import Model
 from vitscope.robustness.attack_lens import settled_block
 from vitscope.robustness.segmentation.conditions import Corrupted
 from vitscope.statistics.clusters import Kind, over_clusters
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 TABLE = "segmentation_lens"
 VALUES: dict[str, Kind] = {"right_clean": "share", "right_changed": "share", "moved": "number"}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vitscope.report import figures as f
@@ -14,12 +15,7 @@ from vitscope.report.panel_parts import protocol, stacked, tables_of
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.conventions import NOISE
 from vitscope.robustness.corruptions.names import FAMILIES
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 ATTACKED, CORRUPTED = "segmentation_attack_lens", "segmentation_lens"
 INK = f.LineStyle(f.INK, "o")  # the clean version

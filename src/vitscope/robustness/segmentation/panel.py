@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
@@ -12,12 +15,7 @@ from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.evaluation.corruption_panel import corruption_card, draw_maps, draw_severity
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 NAME = "mean IoU (%)"
 ATTACKED = "segmentation_attack"

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from vitscope.analyses.base import Setting
 from vitscope.analyses.causes.pairs import Pairs, Partners, register_pairs
 from vitscope.architectures.text_layout import token_ids
+from vitscope.data.batch import Batch
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.models.inputs import tokenizing
 from vitscope.robustness.text.stop_words import is_stop_word
-
-if TYPE_CHECKING:
-    from vitscope.analyses.base import Setting
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 @register_pairs("swap")
