@@ -3,13 +3,16 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from vitscope.analyses import Analysis, create_analysis, list_analyses, register_analysis
-from vitscope.analyses.selection import choose_analyses
+from vitscope.analyses.results import write_results
+from vitscope.analyses.selection import choose_analyses, start_analyses
 from vitscope.data.dataset import ImageData
 from vitscope.data.source import Source, as_source
 from vitscope.errors import VitscopeError
+from vitscope.runs import Run
 from vitscope.tasks import Classification
 
 
@@ -69,6 +72,43 @@ def test_options_are_what_init_takes_and_repr_shows_them():
     assert repr(analysis) == "WithOptions(depth=5, name_of_it='x')"
     with pytest.raises(VitscopeError, match="It takes depth, name_of_it"):
         create_analysis("test_options", deep=5)
+
+
+def test_an_analysis_that_breaks_the_contract_is_told_what_to_write(tmp_path):
+    class WithoutSuper(Analysis):
+        name = "test_contract"
+
+        def __init__(self):
+            self.sums = {}
+
+    class PlainNumber(Analysis):
+        name = "test_contract"
+
+        def start(self, model):
+            self.sums = {"n": 0}
+
+    class BareTable(Analysis):
+        name = "test_contract"
+
+        def tables(self):
+            return pd.DataFrame({"n": [1]})
+
+    class BareFigure(Analysis):
+        name = "test_contract"
+
+        def summary(self):
+            return {"n": 1.0}
+
+    model, data = head(), data_of(["a"], [0])
+    with pytest.raises(VitscopeError, match=r"WithoutSuper lacks .*: begin its __init__ with super\(\).__init__\(\)"):
+        start_analyses([WithoutSuper()], model, data, explicit=True)
+    with pytest.raises(VitscopeError, match=r"PlainNumber.sums\['n'\] is of type int; expected a tensor"):
+        start_analyses([PlainNumber()], model, data, explicit=True)
+    with Run.create(tmp_path / "run", {}, kind="analyze") as run:
+        with pytest.raises(VitscopeError, match=r"BareTable.tables\(\) returns no tables by name; expected"):
+            write_results(run, [BareTable()], [])
+        with pytest.raises(VitscopeError, match=r"BareFigure.summary\(\)\['n'\] is of type float; expected Headline"):
+            write_results(run, [BareFigure()], [])
 
 
 def data_of(classes, labels, ids=None):

@@ -62,12 +62,14 @@ def start_analyses(
 
     running, remarks, task = [], [], task_of(data)
     for analysis in analyses:
+        check_init(analysis)
         named = explicit if isinstance(explicit, bool) else analysis.name in explicit
         if analysis.tasks and task.name not in analysis.tasks and not named:
             continue
         try:
             check_classes(analysis, data)  # before `start`, which is about the model
             analysis.start(model)
+            check_sums(analysis)
             check_points(model, analysis.needs(model))
             if analysis.uses_labels:
                 task.check(model, data)
@@ -82,6 +84,24 @@ def start_analyses(
     if not running:
         raise UnsupportedModelError("No analysis can run here. " + " ".join(remarks))
     return running, remarks
+
+
+def check_init(analysis: Analysis) -> None:
+    """Raise where an `__init__` of one's own left out that of `Analysis`."""
+    if missing := vars(Analysis()).keys() - vars(analysis).keys():
+        raise VitscopeError(
+            f"{type(analysis).__name__} lacks {', '.join(sorted(missing))}: begin its __init__ with super().__init__()."
+        )
+
+
+def check_sums(analysis: Analysis) -> None:
+    """Raise where something to be added up is no tensor: it could not be saved, nor merged."""
+    for key, value in analysis.sums.items():
+        if not isinstance(value, torch.Tensor):
+            raise VitscopeError(
+                f"{type(analysis).__name__}.sums[{key!r}] is of type {type(value).__name__}; expected a tensor, such "
+                "as zeros(1) of vitscope.analyses."
+            )
 
 
 def check_classes(analysis: Analysis, data: Data) -> None:
