@@ -15,7 +15,7 @@ from small_models import FAMILIES, build, images_for
 
 from vitscope.attention import RPCAttention, SoftmaxAttention, SymmetricAttention, convert, create_attention
 from vitscope.attention.registry import build_options
-from vitscope.errors import UnsupportedModelError
+from vitscope.errors import UnsupportedModelError, VitscopeError
 from vitscope.models import open_model
 
 EVERY = {
@@ -93,6 +93,16 @@ def test_every_extra_of_timms_attention_is_carried_over(source, look):
     look = {**look, **(rope if isinstance(source, AttentionRope) else {})}
     ours = SoftmaxAttention.from_timm(source, build_options(SoftmaxAttention, {}))
     assert torch.equal(ours(x, **look), source(x, **look))
+
+
+def test_an_attention_of_ones_own_that_puts_tokens_before_heads_is_told_the_shape():
+    class TokensFirst(SoftmaxAttention):
+        def attend(self, q, k, v, **look):
+            return super().attend(q, k, v, **look).transpose(1, 2)
+
+    module = TokensFirst(16, num_heads=2)
+    with pytest.raises(VitscopeError, match=r"TokensFirst.attend returned \(1, 5, 2, 8\): expected \(1, 2, 5, 8\)"):
+        module(torch.zeros(1, 5, 16))
 
 
 def test_grouped_keys_cannot_be_queries():

@@ -48,6 +48,11 @@ def test_what_an_attack_returns_is_verified(change, complaint):
         Threat().verify(returned, CLEAN, 0.1, "mine")
 
 
+def test_an_attack_that_returns_nothing_is_told_so():
+    with pytest.raises(VitscopeError, match=r"Attack 'mine' returned NoneType, no images: does its perturb end with"):
+        Threat().verify(None, CLEAN, 0.1, "mine")
+
+
 @pytest.mark.parametrize(("norm", "eps", "instead"), [("l2", 128, "128/255"), ("l1", 4000, "4000/255")])
 def test_a_budget_that_reaches_every_picture_is_in_another_unit(norm, eps, instead):
     with pytest.raises(UnitError, match=f"--eps {instead}"):

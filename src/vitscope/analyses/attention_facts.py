@@ -128,7 +128,8 @@ def shares_of(pattern: Tensor) -> Tensor:
     if bool((pattern < 0).any()) or bool((total == 0).any()):
         raise UnsupportedModelError(
             "A pattern has negative weights or a row of zeros: there is no telling what share of the attention goes "
-            "where. Leave out what looks at shares: the analysis 'attention', rollout and the attack lens."
+            "where. Leave out what looks at shares (the analysis 'attention', rollout, the attack lens) by naming the "
+            "others: --only accuracy,separation (in Python: a list of names)."
         )
     return pattern / total
 

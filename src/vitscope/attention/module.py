@@ -17,7 +17,7 @@ from timm.layers import Attention, apply_rot_embed_cat
 from torch import Tensor, nn
 
 from vitscope.attention.registry import build_options, plain_options
-from vitscope.errors import UnsupportedModelError
+from vitscope.errors import UnsupportedModelError, VitscopeError
 
 # What a source module may have, by timm's names. None (or an identity) where a family does without.
 _PROJECTIONS = ("qkv", "q_proj", "k_proj", "v_proj", "q", "kv")  # the last two are FAN's
@@ -202,6 +202,8 @@ class AttentionModule(nn.Module):
             is_causal=is_causal,
             dropout_p=self.attn_drop.p if self.training else 0.0,
         )  # (B, H, N, D)
+        if z.shape[:3] != q.shape[:3]:
+            raise VitscopeError(f"{type(self).__name__}.attend returned {tuple(z.shape)}: expected {tuple(q.shape)}.")
         z = self.norm(z.transpose(1, 2).flatten(2))  # (B, N, A)
         if self.gate is not None:
             z = z * self.gate(x).sigmoid()

@@ -83,6 +83,10 @@ class Threat:
 
     def verify(self, images: Tensor, clean: Tensor, eps: float, attack: str) -> None:
         """Every image that an attack returns: of the right shape, finite, in the ball, in the bounds."""
+        if not isinstance(images, Tensor):
+            raise VitscopeError(
+                f"Attack {attack!r} returned {type(images).__name__}, no images: does its perturb end with `return`?"
+            )
         if images.shape != clean.shape:
             raise VitscopeError(
                 f"Attack {attack!r} returned images of shape {tuple(images.shape)} for {tuple(clean.shape)}."

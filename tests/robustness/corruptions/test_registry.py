@@ -118,6 +118,15 @@ def test_a_corruption_of_ones_own_is_a_decorated_function():
     assert corrupt(torch.full((1, 3, 32, 32), 90, dtype=torch.uint8), "dim", 2, [0]).unique().tolist() == [30]
 
 
+@pytest.mark.parametrize(
+    ("change", "got"), [(lambda pixels: None, "NoneType"), (lambda pixels: pixels[:, :1], r"\(1, 1, 32, 32\)")]
+)
+def test_what_a_corruption_of_ones_own_returns_has_the_shape_of_the_pixels(change, got):
+    register_corruption("dim")(lambda pixels, severity, seeds: change(pixels))
+    with pytest.raises(VitscopeError, match=rf"'dim' returned {got} for \(1, 3, 32, 32\): expected pixels"):
+        corrupt(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "dim", 2, [0])
+
+
 def test_without_the_package_the_error_names_the_extra_and_what_works_without(monkeypatch):
     import sys
 

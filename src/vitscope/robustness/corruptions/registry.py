@@ -65,7 +65,12 @@ def _corrupt(pixels: Tensor, name: str, function: Corruption, severity: int, see
     x = pixels.expand(-1, 3, -1, -1) if grey else pixels  # (B, 3, H, W)
     if min(size) < LEAST:
         x = _resize(x, tuple(max(LEAST, side) for side in size))
-    x = function(x.contiguous(), severity, seeds)
+    shape, x = x.shape, function(x.contiguous(), severity, seeds)
+    if not isinstance(x, Tensor) or x.shape != shape:
+        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise VitscopeError(
+            f"Corruption {name!r} returned {got} for {tuple(shape)}: expected pixels of the same shape."
+        )
     if min(size) < LEAST:
         x = _resize(x, size)
     if not grey:
