@@ -12,21 +12,17 @@ Images without a label (-1) are not counted. Softmax and sums are float64.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
 from vitscope.analyses.conventions import BINS
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError, UnsupportedModelError
+from vitscope.models import Model
 from vitscope.statistics.intervals import Z95, wilson
 from vitscope.tasks.classification import true_rank
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 def confidence_bin(confidence: Tensor) -> Tensor:

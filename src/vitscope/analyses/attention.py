@@ -26,8 +26,7 @@ than others: `attention_text.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -36,16 +35,12 @@ from torch import Tensor
 from vitscope.analyses import attention_text
 from vitscope.analyses.attention_facts import NO_SHARES, attention_facts, check_points, gives_shares, shares_of
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
+from vitscope.architectures.layout import Layout
 from vitscope.architectures.text_layout import TextLayout
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.moments import mean_std
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vitscope.architectures.layout import Layout
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 UNITS = {
     "entropy": "nats",

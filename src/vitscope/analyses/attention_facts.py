@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -22,9 +22,7 @@ from vitscope.architectures.text_rows import BLOCKS
 from vitscope.capture import Cache, attention_scores
 from vitscope.capture.points import is_attention_point
 from vitscope.errors import UnsupportedModelError
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
+from vitscope.models import Model
 
 NO_SHARES = "the rows of its attention do not sum to 1: what is looked at are shares, each row divided by its sum"
 

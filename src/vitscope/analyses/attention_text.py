@@ -23,18 +23,14 @@ key that a query sees 1 / n_i, mean over the same texts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import zeros
+from vitscope.architectures.text_layout import TextLayout
+from vitscope.data.batch import Batch
 from vitscope.statistics.moments import mean_std
-
-if TYPE_CHECKING:
-    from vitscope.architectures.text_layout import TextLayout
-    from vitscope.data.batch import Batch
 
 UNITS = {
     "entropy": "nats",

@@ -12,21 +12,18 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.lazy import renamed
+from vitscope.models import Model
 from vitscope.registry import ANALYSES, option_names
 from vitscope.tasks import Classification, Task
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,13 @@ the same. Beyond 1,000 they are bundled (document 0 with 1,000 and 2,000, ...): 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.data import Data
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 
 BUNDLES = 1000  # the most documents or images, or bundles of them, that have sums of their own
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vitscope.data import Data
 from vitscope.report.provenance import QUESTION
 from vitscope.statistics.intervals import wilson
 
 if TYPE_CHECKING:
-    from vitscope.data import Data
     from vitscope.models import Model
 
 LITTLE = 0.05  # of the way from chance to always right: a shuffled order that leaves some classes in place gets there

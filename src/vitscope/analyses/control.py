@@ -10,20 +10,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import pandas as pd
 import torch
 from torch import nn
 
+from vitscope.analyses.base import Analysis
+from vitscope.attention import convert_from_description
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.models.class_vectors import Embedding, take_over
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.analyses.base import Analysis
-    from vitscope.models import Model
+from vitscope.models.creation import create
 
 SUFFIX = "_control"
 
@@ -51,8 +49,6 @@ def random_twin(model: Model, seed: int = 0) -> Model:
 
     A head that is drawn as zeros (some families) gets small random weights: zeros have no ranks.
     """
-    from vitscope.models import Model as ModelClass
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = _rebuilt(model)
@@ -66,16 +62,13 @@ def random_twin(model: Model, seed: int = 0) -> Model:
                 nn.init.trunc_normal_(head.weight, std=0.02)
     module.eval().to(model.device)
     source = {**model.source, "weights": f"random, seed {seed}"}
-    twin = ModelClass(module, f"{model.name} (random weights)", model.preprocess, source, classes=model.classes)
+    twin = Model(module, f"{model.name} (random weights)", model.preprocess, source, classes=model.classes)
     twin.layout = model.layout  # with what was said of it at opening, such as the separators of a tokenizer
     return twin
 
 
 def _rebuilt(model: Model) -> nn.Module | None:
     """Built anew where the model was opened by name, or has a configuration that says all."""
-    from vitscope.attention import convert_from_description
-    from vitscope.models.creation import create
-
     if model.row.text:
         built: nn.Module = type(model.module)(copy.deepcopy(model.module.config))
         return built.to(next(model.module.parameters()).dtype)

@@ -7,7 +7,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitscope.analyses.base import Analysis, everyone
 from vitscope.analyses.chance import chance_remark
@@ -15,12 +15,10 @@ from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import merge_rows, rows_folder
 from vitscope.analyses.share import Share
 from vitscope.analyses.state import State, load_state, restore_sums
+from vitscope.data import Data
 from vitscope.errors import DataError, RunError
 from vitscope.processes import Processes
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 
 def put_together(run: Run, analyses: Sequence[Analysis], data: Data, share: Share, processes: Processes) -> None:

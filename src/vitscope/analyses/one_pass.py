@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from vitscope.analyses.base import everyone
+from vitscope.analyses.base import Analysis, everyone
 from vitscope.analyses.control import shared_twin, start_controls
+from vitscope.capture import Cache
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import NumericalError
+from vitscope.models import Model
 from vitscope.tasks.words import PICTURES
-
-if TYPE_CHECKING:
-    from vitscope.analyses.base import Analysis
-    from vitscope.capture import Cache
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 class OnePass:

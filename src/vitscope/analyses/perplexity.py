@@ -14,21 +14,18 @@ d and m = sum l / sum n, the variance of m is D / (D - 1) sum (l_d - m n_d)^2 / 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
+from vitscope.models import Model
 from vitscope.statistics.intervals import Z95
 from vitscope.tasks.language import LONGEST, token_losses
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 def ratio_interval(sums: Tensor, counts: Tensor) -> tuple[float, float, float]:
@@ -107,8 +104,6 @@ class Perplexity(Analysis):
             self.sums[key].index_add_(0, where, value.sum(1).to(self.sums[key].dtype))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         nats, targets, right = (self.sums[key] for key in ("nats", "targets", "right"))
         if not int(targets.sum()):
             raise UnsuitableDataError("No text has two tokens: there is nothing to foresee.")

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vitscope.analyses.options import CommaWords, EngineOptions, ImageOptions, ModelOptions, changed, with_values
 from vitscope.analyses.saved_request import OF_TEXTS, options_of_run
+from vitscope.attention.description import check_names as check_attentions
+from vitscope.data.registry import check_labels, check_place, list_datasets
 from vitscope.errors import VitscopeError
+from vitscope.models.naming import check_class_files, check_model_name, check_weights_file
+from vitscope.models.preprocess_words import check_words, preprocess_in_words
+from vitscope.processes import local_device
+from vitscope.runs.run import Run
 
 if TYPE_CHECKING:
     from vitscope.analyses.selection import Wanted
     from vitscope.data import ImageData
     from vitscope.models import Model
-    from vitscope.runs.run import Run
 
 R = TypeVar("R", bound="Request")
 
@@ -58,12 +63,8 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
 
     def check(self) -> None:
         """Refuse misspelt names and paths at once, without PyTorch: all that comes later takes seconds or fetches."""
-        from vitscope.attention.description import check_names as check_attentions
         from vitscope.data.mask_decoding import find_decoding
         from vitscope.data.masks import check_rule
-        from vitscope.data.registry import check_labels, check_place
-        from vitscope.models.naming import check_class_files, check_model_name, check_weights_file
-        from vitscope.models.preprocess_words import check_words
 
         check_attentions(self.attention)
         if self.preprocess is not None:
@@ -85,8 +86,6 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
             check_model_name(name)
 
     def _check_data_given(self) -> None:
-        from vitscope.data.registry import list_datasets
-
         if not self.data:
             raise VitscopeError(
                 f"No data is given: --data takes a folder or one of {', '.join(list_datasets())}, "
@@ -127,8 +126,6 @@ class Request(EngineOptions, ImageOptions, ModelOptions):
     def opened(self, models: Sequence[Any], seed: int) -> Iterator[Model]:
         """Models by name, by folder or as a module, one after the other; those that are open are left as they are."""
         from vitscope.models import Model, open_model
-        from vitscope.models.preprocess_words import preprocess_in_words
-        from vitscope.processes import local_device
 
         self._check_weights(models)
         settings = {"seed": seed, **self.opening()}
@@ -237,7 +234,6 @@ class AnalyzeOptions(AnalysisOptions):
 
     def check(self) -> None:
         from vitscope.analyses.naming import check_names
-        from vitscope.data.registry import check_place
 
         saving = ("save",) if self.save else ()
         check_names(None if self.only is None else (*self.only, *saving), self.set)

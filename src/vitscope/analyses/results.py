@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from vitscope.analyses.base import Analysis, Headline, tables_of
 from vitscope.analyses.rows import merge_rows, rows_folder
 from vitscope.errors import VitscopeError
+from vitscope.runs import Run
 
 if TYPE_CHECKING:
     from vitscope.analyses.state import State
-    from vitscope.runs import Run
 
 
 def write_results(run: Run, analyses: Sequence[Analysis], states: Sequence[State], *, so_far: bool = False) -> None:

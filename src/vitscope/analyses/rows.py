@@ -18,6 +18,7 @@ import pandas as pd
 
 from vitscope.errors import RunError, VitscopeError
 from vitscope.runs.files import explain, make_folder
+from vitscope.runs.tables import check_name, check_table
 
 
 def rows_folder(state_dir: Path) -> Path:
@@ -38,8 +39,6 @@ class RowWriter:
 
     def append(self, table: str, frames: Iterable[pd.DataFrame]) -> None:
         """Add one batch's rows, sorted by image (an analysis may emit them block by block)."""
-        from vitscope.runs.tables import check_name, check_table
-
         rows = pd.concat(list(frames), ignore_index=True)
         if rows.columns[0] != "image":
             raise VitscopeError(

@@ -14,7 +14,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,14 +23,13 @@ from torch import Tensor
 
 from vitscope.analyses.base import Analysis, register_analysis, zeros
 from vitscope.analyses.shards import ShardWriter, cut_shards
+from vitscope.data.batch import Batch
 from vitscope.errors import NumericalError, RunError, UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.report.numbers import memory
+from vitscope.runs import Run
 from vitscope.runs.files import atomic_write
 from vitscope.runs.shape import read_json
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 FOLDER = "activations"
 DTYPES = {"float32": np.float32, "float16": np.float16}
@@ -233,8 +232,6 @@ class SavedPoint:
 
 def open_saved(run: Any) -> dict[str, SavedPoint]:
     """{point: SavedPoint} of a finished run (a Run or its folder)."""
-    from vitscope.runs import Run
-
     run = run if isinstance(run, Run) else Run.open(run)
     index = run.table("saved")
     if index is None:

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitscope.data.registry import find_dataset
 from vitscope.errors import VitscopeError
+from vitscope.models.naming import class_vector_options
+from vitscope.models.preprocess_words import words_of
 from vitscope.runs.shape import check_saved
 
 # not said of pictures
@@ -48,8 +51,6 @@ def options_of_run(config: Mapping[str, Any], directory: Path | None) -> dict[st
             f"The model was edited ({', '.join(config['edits'])}) by functions that a configuration cannot hold: make "
             "this run again in Python, inside `model.edits(...)`."
         )
-    from vitscope.models.naming import class_vector_options
-    from vitscope.models.preprocess_words import words_of
 
     model, data = config["model"], config["data"]
     weights = model.get("path") or ("random" if str(model.get("weights", "")).startswith("random") else None)
@@ -94,6 +95,5 @@ def place_of(path: str | None, directory: Path | None) -> str | None:
     """A relative path as it was meant where the run was started; names of data sets stay names."""
     if not path or directory is None or directory == Path.cwd() or not (directory / path).exists():
         return path
-    from vitscope.data.registry import find_dataset
 
     return path if find_dataset(path) else str(directory / path)

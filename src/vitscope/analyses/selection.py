@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
 from vitscope.analyses.naming import members
 from vitscope.analyses.patches.truth import grid_of
+from vitscope.data import Data
 from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.data.transforms import plan
 from vitscope.errors import UnlabelledError, UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.models import Model
-
 
 Wanted = Iterable["str | Analysis"] | Mapping[str, Mapping[str, Any]]
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pandas as pd
+from tqdm import tqdm
 
 from vitscope.analyses.base import Analysis, Setting, everyone
 from vitscope.analyses.one_pass import OnePass, evaluating, forget_control_rows
 from vitscope.analyses.results import write_results
 from vitscope.analyses.rows import RowWriter, rows_folder
 from vitscope.analyses.state import State, load_state, restore_sums, save_state
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import RunError
 from vitscope.interrupt import Interrupted, StopRequest, deferred_signals
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tqdm import tqdm
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
-    from vitscope.runs import Run
+from vitscope.models import Model
+from vitscope.runs import Run
 
 
 class Share:

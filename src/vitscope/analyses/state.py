@@ -9,16 +9,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from vitscope.analyses.base import Analysis
 from vitscope.errors import RunError
 from vitscope.runs.files import atomic_write
 from vitscope.runs.shape import misfit
-
-if TYPE_CHECKING:
-    from vitscope.analyses.base import Analysis
 
 SEPARATOR = "::"  # analysis::key; names may contain dots
 SHAPE = {

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from vitscope.capture.points import Point
-    from vitscope.capture.tracer import Edit
+from vitscope.capture.points import Point
+from vitscope.capture.tracer import Edit
 
 
 def in_turn(edits: Iterable[tuple[str, Edit]]) -> dict[str, Edit]:

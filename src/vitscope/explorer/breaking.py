@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitscope.errors import DataError, VitscopeError
+from vitscope.explorer.queue import Ticket
+from vitscope.explorer.session import Session
 from vitscope.explorer.subjects import Step, is_whole, parse_subject, with_step
+from vitscope.robustness import perturb
 from vitscope.robustness.corruptions import COMMON, SEVERITIES, corrupt, image_seed
-
-if TYPE_CHECKING:
-    from vitscope.explorer.queue import Ticket
-    from vitscope.explorer.session import Session
 
 ATTACKS = ("fgsm", "pgd")
 MOST_STEPS, MOST_EPSILON = 100, 64  # of PGD, and of the slider in 255ths
@@ -64,8 +63,6 @@ def _attacked(
     session: Session, model: int, pixels: Tensor, label: int, step: Step, index: int, ticket: Ticket
 ) -> tuple[Step, Tensor]:
     """Away from `label`."""
-    from vitscope.robustness import perturb
-
     m = session.models[model]
     step = Step(step.name, eps=step.eps, steps=step.steps, label=label, index=index, model=model)
     if step.eps.startswith("0/"):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitscope.capture import Edit, Point
 from vitscope.capture.editing import in_turn
 from vitscope.errors import VitscopeError
 from vitscope.explorer.subjects import is_whole
-
-if TYPE_CHECKING:
-    from vitscope.capture import Edit, Point
-    from vitscope.models import Model
+from vitscope.models import Model
 
 KINDS = ("head", "attention", "mlp", "tokens", "patch")
 WAYS = ("mean", "zero")

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitscope.architectures.families import block_row, family_of, final_norms, heads_of
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.models.frozen_norm import FrozenNorm, frozen
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
 
 AGREES = 1e-3  # of the largest: heads that miss their attention by more, because it is edited, are not shown
 

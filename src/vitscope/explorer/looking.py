@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import attention_facts
 from vitscope.analyses.class_space.ranks import identifiability, true_rank
+from vitscope.capture import Cache, Edit
 from vitscope.errors import UnsupportedModelError
 from vitscope.explorer.contributions import contributions, points_needed, why_no_contributions
+from vitscope.explorer.subjects import Subject
 from vitscope.explorer.transfer import MOST, pack, quantise
-
-if TYPE_CHECKING:
-    from vitscope.capture import Cache, Edit
-    from vitscope.explorer.subjects import Subject
-    from vitscope.models import Model
+from vitscope.models import Model
+from vitscope.models.readout import readout_logits
 
 TOP = 5  # classes whose curves are drawn
 MOST_CLASSES = 5_000  # of which every block's answer is sent whole
@@ -89,8 +88,6 @@ def run(model: Model, subject: Subject, edits: Mapping[str, Edit], check: Callab
 def _readout(model: Model, residuals: Tensor) -> Tensor | None:
     """(L + 1, K): the model's way to its answer, taken from every block as if it were the last. Of a text the answer
     is what the last token says."""
-    from vitscope.models.readout import readout_logits
-
     if model.why_no_class_space() or (model.num_classes > MOST_CLASSES and not model.row.text):
         return None
     if model.row.text:

@@ -9,10 +9,12 @@ import socket
 import sys
 import threading
 import time
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitscope.analyses.options import with_values
 from vitscope.errors import VitscopeError
 from vitscope.explorer.options import ExploreOptions
 from vitscope.explorer.safety import Guard, check_origin
@@ -103,8 +105,6 @@ def explore(model: Any = None, data: Any = None, *, options: ExploreOptions | No
     options, given: `ExploreOptions`, whole or as keywords (split="test", port=8000, frame="http://localhost:8889");
     keywords win. `browser` is False here unless given: the address is `.url`, and `.close()` ends it.
     """
-    from vitscope.analyses.options import with_values
-
     import_uvicorn()
     chosen = with_values(options or ExploreOptions(browser=False), given)
     models = [] if model is None else list(model) if _is_several(model) else [model]
@@ -119,8 +119,6 @@ def start(models: Sequence[Any], data: Any, options: ExploreOptions) -> Explorer
     frame = (check_origin(options.frame),) if options.frame else notebook_origins()
     explorer = Explorer(Session(models, data), Guard(options.host, options.port, frame), options.out)
     if options.browser:
-        import webbrowser
-
         threading.Thread(target=webbrowser.open, args=(explorer.url,), daemon=True).start()
     return explorer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +13,6 @@ from vitscope.errors import VitscopeError
 from vitscope.options import check_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vitscope.data import ImageData
     from vitscope.models import Model
 

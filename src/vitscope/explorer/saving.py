@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor
@@ -15,30 +16,21 @@ from vitscope.errors import VitscopeError
 from vitscope.explorer.changes import in_words
 from vitscope.explorer.looking import Pass, view
 from vitscope.explorer.script import picture_file, script
+from vitscope.explorer.session import Asked, Session, step_in_words
+from vitscope.explorer.subjects import Origin, Subject
+from vitscope.report import build_report
+from vitscope.runs import Run
 from vitscope.runs.files import atomic_write
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.explorer.session import Asked, Session
-    from vitscope.explorer.subjects import Origin, Subject
 
 MAPS = {"logit": "class logit", "identifiability": "identifiability", "norm": "norm"}
 
 
 def save(session: Session, asked: Asked, out: str | None = None) -> Path:
     """Write a run folder below `out` and return it."""
-    import pandas as pd
-
-    from vitscope.explorer.session import Asked as Plain
-    from vitscope.explorer.session import step_in_words
-    from vitscope.report import build_report
-    from vitscope.runs import Run
-
     model = session.models[asked.model]
     subject, seen = session.passed(asked, lambda: None)
     # the same input without changes; of an attacked picture the clean one is an item of its own
-    _, before = session.passed(Plain(asked.model, asked.subject, None, ()), lambda: None)
+    _, before = session.passed(Asked(asked.model, asked.subject, None, ()), lambda: None)
     head, arrays = view(model, seen, subject, asked.chosen)
     code = script(session, [asked])
     folder = _free_folder(Path(out or "runs/explore"), model.name)
@@ -94,8 +86,6 @@ def _free_folder(base: Path, name: str) -> Path:
 
 def _answers(session: Session, asked: Asked, seen: Pass, before: Pass, chosen: int) -> pd.DataFrame:
     """The likeliest classes and the chosen one, before and after the changes."""
-    import pandas as pd
-
     new, old = (p.logits.double().softmax(-1) for p in (seen, before))
     k = min(5, len(new))
     shown = list(dict.fromkeys([*new.topk(k).indices.tolist(), *old.topk(k).indices.tolist(), chosen]))
@@ -108,8 +98,6 @@ def _answers(session: Session, asked: Asked, seen: Pass, before: Pass, chosen: i
 
 def _blocks(session: Session, asked: Asked, seen: Pass, before: Pass, chosen: int) -> pd.DataFrame:
     """What every block would answer, before and after."""
-    import pandas as pd
-
     assert seen.readout is not None
     assert before.readout is not None
     rows = []
@@ -136,8 +124,6 @@ def _image_row(session: Session, asked: Asked, subject: Subject, head: dict[str,
 
 def map_table(values: Tensor, name: str, model: Any) -> pd.DataFrame:
     """(L, N) of all tokens -> rows of the gallery's maps, of image tokens."""
-    import pandas as pd
-
     rows, columns = model.layout.grid
     cells = values[:, model.layout.image].float().cpu()  # (L, T)
     block, place = torch.meshgrid(torch.arange(len(cells)), torch.arange(rows * columns), indexing="ij")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from vitscope.analyses.saved_request import attention_text
 from vitscope.explorer.breaking import SEED
 from vitscope.explorer.changes import Change, in_python
+from vitscope.explorer.session import Asked, Session
 from vitscope.explorer.subjects import Origin, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vitscope.explorer.session import Asked, Session
-    from vitscope.models import Model
+from vitscope.models import Model
+from vitscope.models.preprocess_words import words_of
 
 
 def script(session: Session, views: Sequence[Asked]) -> str:
@@ -77,16 +76,12 @@ def open_line(model: Model) -> str:
     if "run_path" in source:
         options = {}
     elif attention := source.get("attention"):
-        from vitscope.analyses.saved_request import attention_text
-
         options["attention"] = attention if isinstance(attention, str) else attention_text(attention)
     return f"model = vitscope.open_model({', '.join([*words, *(f'{k}={v!r}' for k, v in options.items())])})"
 
 
 def _recipe(model: Model) -> list[str]:
     """Where pictures are not prepared as the model's own recipe says."""
-    from vitscope.models.preprocess_words import words_of
-
     words = None if model.row.text else words_of(model.preprocess.source)
     if words is None:
         return []

@@ -7,22 +7,25 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from vitscope import report
 from vitscope.errors import VitscopeError
 from vitscope.explorer import breaking
 from vitscope.explorer.queue import Cancelled, JobQueue, Ticket
 from vitscope.explorer.safety import HEADER, TOKEN, Guard
+from vitscope.explorer.saving import save
+from vitscope.explorer.script import script
+from vitscope.explorer.session import Session
+from vitscope.explorer.start import item_facts, start_facts
 from vitscope.explorer.subjects import MOST_BYTES
 from vitscope.report.scripts import SHARED
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from vitscope.explorer.session import Session
 
 PAGE = Path(__file__).parent / "page"
 SHARED_FILES = [Path(report.__file__).parent / name for name in SHARED]  # what draws maps draws them in reports, too
@@ -38,10 +41,6 @@ class Server:
         self.session, self.guard, self.queue, self.out = session, guard, JobQueue(), out
 
     def application(self) -> Starlette:
-        from starlette.applications import Starlette
-        from starlette.middleware import Middleware
-        from starlette.routing import Route
-
         post = ["POST"]
         return Starlette(
             routes=[
@@ -67,8 +66,6 @@ class Server:
 
     async def page(self, request: Request) -> Response:
         """The token of the address becomes a cookie; in a notebook's frame cookies do not travel, and it stays."""
-        from starlette.responses import RedirectResponse, Response
-
         framed = bool(self.guard.frame)
         if TOKEN in request.query_params and not framed:
             rest = "&".join(part for part in request.url.query.split("&") if not part.startswith(f"{TOKEN}="))
@@ -79,8 +76,6 @@ class Server:
         return answer
 
     async def file(self, request: Request) -> Response:
-        from starlette.responses import PlainTextResponse, Response
-
         known = {path.name: path for path in (*PAGE.iterdir(), *SHARED_FILES) if path.suffix in KINDS}
         path = known.get(request.path_params["name"])
         if path is None:
@@ -88,17 +83,9 @@ class Server:
         return Response(path.read_bytes(), media_type=KINDS[path.suffix])
 
     async def start(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse
-
-        from vitscope.explorer.start import start_facts
-
         return JSONResponse(start_facts(self.session))
 
     async def items(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse
-
-        from vitscope.explorer.start import item_facts
-
         try:
             first = int(request.query_params.get("from", "0"))
         except ValueError:
@@ -107,7 +94,6 @@ class Server:
 
     async def thumb(self, request: Request) -> Response:
         """A small picture of an item; read beside the queue, since no model is asked."""
-        from starlette.responses import Response
 
         def work() -> bytes:
             data, item = self.session.data, request.path_params["item"]
@@ -124,8 +110,6 @@ class Server:
     # --- what is asked of the models --------------------------------------------------------------------------------
 
     async def upload(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse
-
         content = await _body(request, MOST_BYTES, "A picture")
         return JSONResponse({"hash": await asyncio.to_thread(self.session.store.take_upload, content)})
 
@@ -136,16 +120,12 @@ class Server:
         return await self._binary(request, self.session.rows)
 
     async def _binary(self, request: Request, answer: Callable[..., bytes]) -> Response:
-        from starlette.responses import Response
-
         given = await _json(request)
         ticket = self.queue.submit(lambda ticket: answer(self.session.asked(given), ticket.check))
         return Response(await _unless_left(request, ticket), media_type="application/octet-stream")
 
     async def broken(self, request: Request) -> Response:
         """Lines of JSON: {"step", "steps"} ..., then {"done"} or {"error"}. Who leaves stops it."""
-        from starlette.responses import StreamingResponse
-
         given = await _json(request)
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
@@ -173,10 +153,6 @@ class Server:
         return StreamingResponse(stream(), media_type="application/x-ndjson")
 
     async def script(self, request: Request) -> Response:
-        from starlette.responses import PlainTextResponse
-
-        from vitscope.explorer.script import script
-
         given = await _json(request)
         views = given.get("views")
         if not isinstance(views, list) or not 0 < len(views) <= len(self.session.models):
@@ -185,10 +161,6 @@ class Server:
         return PlainTextResponse(await _unless_left(request, ticket))
 
     async def save(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse
-
-        from vitscope.explorer.saving import save
-
         given = await _json(request)
         ticket = self.queue.submit(lambda ticket: save(self.session, self.session.asked(given), self.out))
         return JSONResponse({"folder": str(await _unless_left(request, ticket))})
@@ -203,9 +175,6 @@ class Guarded:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        from starlette.requests import Request
-        from starlette.responses import PlainTextResponse
-
         request, begun = Request(scope), False
 
         async def send_with_headers(message: Any) -> None:

@@ -8,24 +8,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.engine import unique_label
 from vitscope.architectures.families import trunk_of
+from vitscope.data import ImageData, synsets
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
 from vitscope.explorer import looking
 from vitscope.explorer.changes import Change, edits_of, in_words, parse_changes
 from vitscope.explorer.subjects import Origin, Store, Subject, is_whole, parse_subject, picture_subject, text_subject
 from vitscope.explorer.transfer import pack
+from vitscope.models import Model
 from vitscope.models.inputs import tokenizing
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.data import ImageData
-    from vitscope.models import Model
 
 REMEMBERED = 4  # forward passes: a new class, or a large model's rows, need no other one
 Check = Callable[[], None]
@@ -232,7 +230,5 @@ def step_in_words(step: Any) -> str:
 
 def imagenet_names(model: Model) -> list[str] | None:
     """Words for the classes of a head that timm made for ImageNet, whose order is always the same."""
-    from vitscope.data import synsets
-
     made_for = (getattr(model.module, "pretrained_cfg", None) or {}).get("num_classes")
     return list(synsets.class_names()) if model.num_classes == made_for == synsets.NUM_CLASSES else None

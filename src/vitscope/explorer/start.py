@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from vitscope.architectures.layout import Layout
 from vitscope.architectures.text_layout import TextLayout
 from vitscope.explorer.breaking import ATTACKS, MOST_EPSILON, MOST_STEPS
+from vitscope.explorer.session import Session
 from vitscope.explorer.subjects import MOST_BYTES, MOST_PIXELS
+from vitscope.models import Model
+from vitscope.report.gallery import colour_tables
 from vitscope.robustness.corruptions.names import FAMILIES, SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vitscope.architectures.layout import Layout
-    from vitscope.explorer.session import Session
-    from vitscope.models import Model
 
 PER_PAGE = 24  # items in the chooser
 
 
 def start_facts(session: Session) -> dict[str, Any]:
-    from vitscope.report.gallery import colour_tables
-
     data = session.data
     return {
         "models": [

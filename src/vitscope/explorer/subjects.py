@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from vitscope.data.images import decode_image
+from vitscope.data.transforms import build_transform, normalise
 from vitscope.errors import DataError
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
+from vitscope.models import Model
+from vitscope.models.inputs import tokenizing
+from vitscope.robustness.threat import channel_values
 
 MOST_BYTES = 20_000_000  # of an uploaded file
 MOST_PIXELS = 40_000_000  # of the picture in it: a few kilobytes can unpack to gigabytes
@@ -126,9 +127,6 @@ class Store:
 
 def picture_subject(model: Model, picture: Image.Image | Tensor, origin: Origin, label: int = -1) -> Subject:
     """A picture, or pixels (C, H, W) in [0, 1], as `model` takes it."""
-    from vitscope.data.transforms import build_transform, normalise
-    from vitscope.robustness.threat import channel_values
-
     if isinstance(picture, Tensor):
         if tuple(picture.shape) != tuple(model.preprocess.input_size):
             have, want = (" x ".join(map(str, s)) for s in (picture.shape, model.preprocess.input_size))
@@ -144,8 +142,6 @@ def picture_subject(model: Model, picture: Image.Image | Tensor, origin: Origin,
 
 def text_subject(model: Model, text: str) -> Subject:
     """A sentence, as `model` takes it."""
-    from vitscope.models.inputs import tokenizing
-
     preprocess = tokenizing(model)
     ids = preprocess.encode(text)
     return Subject(model.place(preprocess.pad([ids])), Origin(text=text), words=tuple(preprocess.words(ids)))

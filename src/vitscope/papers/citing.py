@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from vitscope import __version__
 from vitscope.attention.description import attention_names
 from vitscope.errors import RunError
 from vitscope.outside import import_remembered
@@ -38,8 +39,6 @@ def works() -> dict[str, str]:
 
 
 def own_entry() -> str:
-    from vitscope import __version__
-
     fields = {
         "author": "{The vitscope maintainers}",
         "title": "vitscope: look inside transformers",

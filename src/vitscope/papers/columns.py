@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import VitscopeError, suggest
 from vitscope.papers.measured import Measured, in_table
+from vitscope.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.runs import Run
 
 _ADDRESS = re.compile(r"(\w+)\.(\w+)\[([^\[\]]*)\]")
 MOST = 80  # names that an error lists

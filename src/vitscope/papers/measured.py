@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from vitscope.runs import Run
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.runs import Run
 
 Row = Mapping[str, Any]
 

@@ -12,6 +12,7 @@ from vitscope.errors import VitscopeError
 from vitscope.papers.columns import Column, cell, full_name, is_cell, parse_columns, reason
 from vitscope.papers.measured import Measured, measured
 from vitscope.papers.rows import TableRow, model_rows, over_seeds, pooled
+from vitscope.report.sources import parts_of
 from vitscope.runs import Run
 
 
@@ -136,8 +137,6 @@ def _data(run: Run) -> str:
 
 
 def _open(run: Run) -> bool:
-    from vitscope.report.sources import parts_of
-
     return any(part.status != "finished" for part in parts_of(run))
 
 

@@ -21,12 +21,12 @@ from vitscope.report.failures import Failures
 from vitscope.report.page import cards_of, draw_panels
 from vitscope.report.panel import Panel
 from vitscope.report.sources import gather
+from vitscope.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from PIL.Image import Image
 
-    from vitscope.runs import Run
 
 T = TypeVar("T")
 DPI, COLOURS = 130, 128  # of figures: sharp on most screens, and some 15 kB each

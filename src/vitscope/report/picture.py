@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from markupsafe import Markup
@@ -14,9 +14,7 @@ from vitscope.errors import VitscopeError
 from vitscope.report.gallery import MAP_COLUMNS, asked_first, map_tables, scale, thumbnail
 from vitscope.report.notebook import GREY, png_uri
 from vitscope.report.numbers import short
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 SIDE = 56  # of a map on the screen, in pixels
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib as mpl
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vitscope.report import figures as f
 from vitscope.report.probe_curves import Quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MOST_GROUPS = 8  # small axes of a figure
 MOST_BLOCKS, MOST_AXES = 4, 12  # where runs are compared: blocks of a group, and axes in all
@@ -169,9 +169,6 @@ def _title(ax: Axes, text: str, axes: int) -> None:
 
 def _shades(n: int) -> list[str]:
     """From dark to light, the ends left out: they are lost on a dark or on a white page."""
-    import matplotlib as mpl
-    from matplotlib.colors import to_hex
-
     scale = mpl.colormaps[f.SEQUENTIAL]
     return [to_hex(scale(0.25 + 0.57 * i / max(n - 1, 1))) for i in range(n)]
 

@@ -7,15 +7,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import matplotlib as mpl
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.runs.files import atomic_write
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Inks and palette by CSS variable; page.css gives each a light and a dark value.
 CSS_VARIABLES = {
@@ -35,8 +33,6 @@ def to_svg(figure: Figure, salt: str) -> str:
 
     The same figure gives the same text: no date, ids derived from `salt`.
     """
-    import matplotlib as mpl
-
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
@@ -87,8 +83,6 @@ def save_figure(figure: Figure, folder: Path, stem: str, svg: str | None = None)
 @contextmanager
 def _as_laid_out(figure: Figure) -> Iterator[None]:
     """Drawn as an SVG before, it is laid out: to do so again would take as long as to draw it."""
-    import matplotlib as mpl
-
     engine = figure.get_layout_engine()
     with mpl.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)

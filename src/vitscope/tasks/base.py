@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from vitscope.data import Data
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 from vitscope.registry import TASKS
 from vitscope.tasks.words import PICTURES, Words
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 DEFAULT = "classification"
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitscope.data import Data, synsets
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError, UnlabelledError
+from vitscope.models import Model
 from vitscope.tasks.base import DEFAULT, Measure, Task, register_task
 from vitscope.tasks.words import PICTURES
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 @register_task("classification")
@@ -124,8 +122,6 @@ def some(names: Sequence[str]) -> str:
 
 def _assumed_order(model: Model, data: Data) -> str | None:
     """Nothing but their order connects 1,000 classes without WordNet names with an ImageNet head."""
-    from vitscope.data import synsets
-
     if model.num_classes != synsets.NUM_CLASSES or data.num_classes != synsets.NUM_CLASSES:
         return None
     if synsets.count_known(data.class_ids) == synsets.NUM_CLASSES:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitscope.data import Data
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 from vitscope.tasks.base import Measure, Task, register_task
 from vitscope.tasks.words import Words
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 TEXTS = Words("text", "texts", "token", "tokens")
 LONGEST = 700.0  # nats: exp of more is no number

@@ -13,21 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.tasks.base import Measure, Task, register_task
 from vitscope.tasks.classification import check_classes, some
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 JUDGED = 32  # pixels per side of a map that are judged one by one: neighbours say the same
 CHUNK = 2**23  # logits that are enlarged at a time: 32 MB in float32

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from vitscope.data import Data
 from vitscope.errors import DataError
+from vitscope.models import Model
 from vitscope.tasks.base import register_task
 from vitscope.tasks.classification import Classification
 from vitscope.tasks.language import TEXTS
 from vitscope.tasks.words import Words
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.models import Model
 
 
 @register_task("sentences")

@@ -20,8 +20,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -43,17 +44,13 @@ from vitscope.analyses.causes.decisions import FEW, VALUES, CausesAnalysis, true
 from vitscope.analyses.causes.direct_effects import direct_effects
 from vitscope.analyses.causes.means import means_over
 from vitscope.analyses.causes.prefix import Edits, Prefix
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.models import Model
 from vitscope.statistics.clusters import over_clusters
 from vitscope.statistics.ranks import rank_correlations, ranks_of_sums
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 METHODS, TOKENS = ("zero", "mean"), ("groups", "each")
 WRITING = KINDS[:3]  # heads, attentions, MLPs
@@ -208,8 +205,6 @@ class Ablation(CausesAnalysis):
         self.sums["images"][number] += int(touched.sum())
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         names = ("causes_ablation", "causes_ablation_tokens", "causes_ablation_together")
         tables: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         single = {trial.parts[0]: i for i, trial in enumerate(self.trials) if not trial.word}

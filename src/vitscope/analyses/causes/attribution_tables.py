@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.models.decomposition import Part
 from vitscope.statistics.clusters import means_of_clusters
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VALUES = ("mean", "size", "null", "specific")
 INTERVALS = tuple(f"{value}_{end}" for value in (*VALUES, "share") for end in ("low", "high"))
@@ -26,8 +24,6 @@ def attribution_tables(n: Tensor, values: Tensor, parts: Sequence[Part], seed: i
 
     Fewer than four images, or documents, have no halves to choose the best heads on: no third table.
     """
-    import pandas as pd
-
     if float(n.sum()) == 0:
         return {}
     single = [part._asdict() | {"part": part.name} for part in parts]

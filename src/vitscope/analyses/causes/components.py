@@ -14,19 +14,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitscope.architectures.layout import Layout
+from vitscope.capture import Edit
 from vitscope.capture.editing import in_turn
+from vitscope.capture.points import Point
 from vitscope.errors import VitscopeError, suggest
-
-if TYPE_CHECKING:
-    from vitscope.architectures.layout import Layout
-    from vitscope.capture import Edit
-    from vitscope.capture.points import Point
-    from vitscope.models import Model
+from vitscope.models import Model
 
 POINTS = {"head": "attn.hook_z", "attn": "hook_attn_out", "mlp": "hook_mlp_out", "resid": "hook_resid_post"}
 KINDS = tuple(POINTS)

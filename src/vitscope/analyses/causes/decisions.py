@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.bundles import BundledAnalysis
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
-from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
-    from vitscope.tasks import Task
+from vitscope.models import Model
+from vitscope.tasks import Task, task_of
 
 VALUES = ("logit", "probability", "accuracy")  # of the true answer: its logit, its probability, is it the first?
 FEW = 100  # rows of the sums where there are very many of them

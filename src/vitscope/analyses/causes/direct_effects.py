@@ -8,18 +8,15 @@ alike; 0, they have nothing to do with each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vitscope.analyses.causes.components import Component
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.models.decomposition import Part
-
-if TYPE_CHECKING:
-    from vitscope.analyses.causes.components import Component
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 _WRITERS = {"attn": ("head", "attn_bias"), "mlp": ("mlp", "mlp_bias")}  # the parts that a component consists of
 

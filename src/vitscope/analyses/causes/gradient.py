@@ -9,18 +9,16 @@ the value, which behind a norm and a softmax it is not: the study reports its ra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from vitscope.analyses.causes.components import Component
+from vitscope.capture import Edit
 from vitscope.capture.points import FIRST_POINT
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.analyses.causes.components import Component
-    from vitscope.capture import Edit
-    from vitscope.models import Model
+from vitscope.models import Model
 
 _BESIDE = ("hook_attn_scores", "hook_pattern", "hook_bias")  # fused attention does not go through them
 

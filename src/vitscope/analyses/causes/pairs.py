@@ -17,23 +17,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
+from vitscope.analyses.base import Setting
 from vitscope.analyses.causes.pair_words import PairWords, parse_pairs
-from vitscope.data.batch import OBJECT
+from vitscope.data import Data
+from vitscope.data.batch import OBJECT, Batch
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import DataError, UnsuitableDataError, VitscopeError
+from vitscope.models import Model
 from vitscope.registry import PAIRS
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.analyses.base import Setting
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 @dataclass(frozen=True)

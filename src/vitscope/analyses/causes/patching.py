@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -38,21 +39,16 @@ from vitscope.analyses.causes.components import (
 )
 from vitscope.analyses.causes.decisions import FEW, CausesAnalysis, Contest, contest
 from vitscope.analyses.causes.gradient import estimated, first_order, point_gradients
-from vitscope.analyses.causes.pairs import check_sizes, create_pairs
+from vitscope.analyses.causes.pairs import Pairs, check_sizes, create_pairs
 from vitscope.analyses.causes.patching_tables import COLUMNS, COUNTS, patching_tables
 from vitscope.analyses.causes.paths import path_named
 from vitscope.analyses.causes.prefix import Edits, Prefix
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.data.randomness import derive_seed
 from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.models import Model
 from vitscope.statistics.ranks import rank_correlation
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.analyses.causes.pairs import Pairs
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 DIRECTIONS, TOKENS = ("denoising", "noising"), ("groups", "each")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from torch import Tensor
 
 from vitscope.analyses.causes.components import KINDS
@@ -12,8 +13,6 @@ from vitscope.statistics.clusters import over_clusters
 from vitscope.statistics.ranks import ranks_of_sums
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from vitscope.analyses.causes.patching import Patching
 
 COUNTS = ("items", "clean_wrong", "made", "agree_already", "used")  # made: of the items that are right
@@ -23,8 +22,6 @@ COLUMNS = tuple(f"{value}_{end}" for value in VALUES for end in ("low", "high"))
 
 def patching_tables(study: Patching) -> dict[str, pd.DataFrame]:
     """What was exchanged, token by token, from head to head; how estimates agree; how many pairs there were."""
-    import pandas as pd
-
     tables: dict[str, list[dict[str, Any]]] = {"causes_patching": [], "causes_patching_tokens": []}
     for key, names in _runs(study):
         for e, part in enumerate(study.components):

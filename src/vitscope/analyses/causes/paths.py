@@ -10,17 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from vitscope.analyses.causes.components import Component, component_named, exchange
+from vitscope.analyses.causes.prefix import Edits, Prefix
+from vitscope.capture import Edit
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.analyses.causes.prefix import Edits, Prefix
-    from vitscope.capture import Edit
-    from vitscope.models import Model
+from vitscope.models import Model
 
 THROUGH = "qkv"
 

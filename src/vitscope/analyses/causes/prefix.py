@@ -17,18 +17,16 @@ Memory: for each item 3 L tensors of the residual's size.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitscope.architectures.families import block_row, family_of
+from vitscope.capture import Cache, Edit
 from vitscope.capture.points import FIRST_POINT, Point, all_points, block_of
 from vitscope.capture.standing_in import Answer, standing_in
-
-if TYPE_CHECKING:
-    from vitscope.capture import Cache, Edit
-    from vitscope.models import Model
+from vitscope.models import Model
 
 Edits = Mapping[str, "Edit"]  # {full name of a point: fn(value, point)}
 # the points of a block before which its attention is done, and its MLP as well

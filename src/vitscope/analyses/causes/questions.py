@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.causes.question_words import BEST, NONE
 from vitscope.analyses.class_space.targets import find_class
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.models import Model
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pandas as pd
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import check_points
@@ -14,13 +15,9 @@ from vitscope.analyses.class_space.ranks import check_variant, ties_of
 from vitscope.analyses.class_space.sharing import Readings, shared_readings
 from vitscope.analyses.class_space.tokens import Selection, Tokens
 from vitscope.analyses.control import SUFFIX, beside, check_control
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, Mean, cluster_sums, ratio
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 POINTS = ("resid_post", "attn_out", "mlp_out")
 HOOKS = tuple(f"hook_{point}" for point in POINTS)

@@ -10,18 +10,16 @@ attention); the published `no_cls` leaves a row that sums to less (`renormalise=
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import attention_facts, check_points, row_sums
+from vitscope.architectures.layout import Layout
+from vitscope.capture import Edit
 from vitscope.errors import UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.architectures.layout import Layout
-    from vitscope.capture import Edit
-    from vitscope.models import Model
+from vitscope.models import Model
 
 AttentionEdit = Literal["self_only", "no_cls"]
 EDITS: tuple[AttentionEdit, ...] = ("self_only", "no_cls")

@@ -10,7 +10,7 @@ never at the MLP), which is why those bars reach far above 100 %.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 import torch
@@ -20,11 +20,9 @@ from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.class_space.analysis import HOOKS, ClassSpaceAnalysis, with_rows
 from vitscope.analyses.class_space.conventions import SOURCES, exclusive_shares
 from vitscope.analyses.class_space.sharing import Readings
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 from vitscope.statistics.clusters import counted
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 
 def match_code(after: Tensor, attention: Tensor, mlp: Tensor, previous: Tensor) -> Tensor:

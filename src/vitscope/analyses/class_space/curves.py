@@ -10,16 +10,13 @@ n = 1 .. T-1, without end points.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.class_space.removal import droppable, dropped, stream_kept, why_not_removable
 from vitscope.errors import UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
+from vitscope.models import Model
 
 DIRECTIONS = ("negative", "positive")
 

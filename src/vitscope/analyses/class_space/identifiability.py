@@ -23,7 +23,7 @@ image: by the plain projection (`resid_post`: the class token, or what a pooling
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -37,15 +37,13 @@ from vitscope.analyses.class_space.ranks import true_rank
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.class_space.tokens import MASKED
 from vitscope.analyses.control import SUFFIX
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.models.learnt_lens import read_whole, translate
 from vitscope.statistics.clusters import COUNTS, FIELDS, Kind, counted, mean_over_images
 from vitscope.statistics.permutation import group_difference, holm, p_greater, p_two_sided, pooled_test
 from vitscope.statistics.signed_ranks import difference_counts, signed_rank_p
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 STAGES = (*POINTS, "resid_pre")  # resid_pre: the embedding, at block 0 only
 WHOLE = "whole"  # an image, not a token

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -32,13 +31,11 @@ from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ranks import check_labels
 from vitscope.analyses.class_space.relevance import frozen
 from vitscope.analyses.class_space.targets import find_class
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.models.readout import readout_logits, readout_weights
 from vitscope.statistics.intervals import Z95
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 INNER = {"attn": "attn.hook_z", "mlp": "mlp.hook_post"}
 VALUES = ("gradient", "contribution")

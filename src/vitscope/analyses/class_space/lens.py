@@ -8,7 +8,7 @@ draws over the image: identifiability and logit of the true class for every imag
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,13 +22,11 @@ from vitscope.analyses.class_space.projection import largest
 from vitscope.analyses.class_space.ranks import check_labels, identifiability, ties_of, true_rank
 from vitscope.analyses.control import SUFFIX
 from vitscope.analyses.gallery import gallery_rows, save_thumbnails
+from vitscope.architectures.layout import Layout
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.architectures.layout import Layout
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.models import Model
 
 SAID = {"class_space_topk": ("class", "class_name", "logit"), "maps_class_space": ("value",)}  # what a model says
 

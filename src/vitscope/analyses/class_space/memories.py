@@ -16,18 +16,16 @@ activation, as published. All weights are copies: nothing is normalised in place
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from vitscope.analyses.class_space.projection import Head, Projector
 from vitscope.architectures.families import block_row, final_norms, mlp_row
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.models.class_vectors import Embedding
 from vitscope.statistics.permutation import image_signs, p_greater
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
 
 Layer = Literal["attn", "mlp"]
 LAYERS: tuple[Layer, ...] = ("attn", "mlp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -31,13 +31,11 @@ from vitscope.analyses.class_space.memory_tests import drawn_classes
 from vitscope.analyses.class_space.projection import Projector, largest
 from vitscope.analyses.class_space.sharing import Readings
 from vitscope.analyses.control import shared_twin
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.intervals import share_columns
 from vitscope.statistics.permutation import holm
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 SHARES = ("agreement", "composed", "agreement_null")  # agree, composed, agree with a class at random
 TESTS = 9999  # sign flips of the weights' test: cheap, and needed for p < 0.05 after correction over many blocks

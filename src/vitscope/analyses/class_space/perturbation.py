@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -32,14 +32,11 @@ from vitscope.analyses.class_space.localisation import usable
 from vitscope.analyses.class_space.ranks import identifiability, ties_of
 from vitscope.analyses.class_space.removal import stream_kept, why_not_removable
 from vitscope.analyses.class_space.sharing import Readings
-from vitscope.data.batch import CONTEXT, OBJECT
+from vitscope.data import Data
+from vitscope.data.batch import CONTEXT, OBJECT, Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
+from vitscope.models import Model
 from vitscope.statistics.intervals import share_columns
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 ATTENTION = ("self_only", "no_cls", "no_cls_bare")
 REMOVAL = dict(zip(REMOVALS, ((CONTEXT, "object"), (OBJECT, "context"))))  # removed, compared

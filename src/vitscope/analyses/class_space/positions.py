@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vitscope.architectures.layout import Layout
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.architectures.layout import Layout
 
 MEAN = -1  # the position number of the mean of the image tokens
 

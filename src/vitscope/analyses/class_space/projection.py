@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,9 +18,7 @@ from torch import Tensor
 from vitscope.analyses.class_space.ranks import Ties, check_finite, rank_from_difference
 from vitscope.architectures.families import final_norms, heads_of
 from vitscope.errors import NumericalError, UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
+from vitscope.models import Model
 
 Heads = Literal["own", "mean", "class", "distillation"]
 CHUNK = {"cpu": 2**20}  # logits at a time: 4 MB of float32 stay in the cache; elsewhere the kernel launch counts

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -34,10 +33,8 @@ from torch import Tensor, nn
 from vitscope.analyses.attention_facts import gives_shares, shares_of
 from vitscope.analyses.class_space.objectives import evidence
 from vitscope.errors import VitscopeError, suggest
+from vitscope.models import Model
 from vitscope.models.readout import readout_logits, readout_weights
-
-if TYPE_CHECKING:
-    from vitscope.models import Model
 
 
 @contextmanager

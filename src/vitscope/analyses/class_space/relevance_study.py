@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -47,13 +47,11 @@ from vitscope.analyses.class_space.relevance import (
 )
 from vitscope.analyses.class_space.removal import why_not_removable
 from vitscope.analyses.class_space.targets import find_class
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.clusters import mean_over_images
 from vitscope.statistics.intervals import share_columns, wilson
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 PLACES = ("pointing", "average_precision")
 

@@ -15,19 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.attention_facts import attention_facts
 from vitscope.architectures.families import block_row
-from vitscope.capture import Point
+from vitscope.capture import Edit, Point
 from vitscope.errors import UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.capture import Edit
-    from vitscope.models import Model
+from vitscope.models import Model
 
 _PLACES_ADDED_FIRST = ("VisionTransformer", "VisionTransformerDistilled")  # positions are added before the blocks
 

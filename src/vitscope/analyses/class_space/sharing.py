@@ -8,17 +8,14 @@ and let go at the end of the batch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from vitscope.analyses.class_space.projection import Projector, Reading
 from vitscope.analyses.class_space.ranks import Ties, check_labels
 from vitscope.analyses.class_space.tokens import Selection
+from vitscope.data.batch import Batch
 from vitscope.statistics.permutation import image_signs
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
 
 
 class Readings:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from vitscope.architectures.layout import Layout
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.architectures.layout import Layout
-    from vitscope.data.batch import Batch
 
 Tokens = Literal["all", "class", "image"]
 KINDS = ("class", "distillation", "register", "image")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,13 +20,10 @@ from vitscope.analyses.kpca.keygram import KeyGram, shared_for
 from vitscope.analyses.kpca.texts import Piece, is_causal, pieces, sees_all, text_remarks
 from vitscope.architectures.families import block_row
 from vitscope.architectures.text_layout import TextLayout
+from vitscope.data.batch import Batch
 from vitscope.errors import NumericalError, UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.moments import mean_std
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
-
 
 OWN, RANDOM = "own", "random"  # column `weights`: the model's own, or drawn at random for the control
 

@@ -21,8 +21,6 @@ little, where gamma is 1e-7 for the first axes and less for the others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 import torch
 from torch import Tensor
@@ -35,10 +33,8 @@ from vitscope.analyses.kpca.conventions import VECTORS
 from vitscope.analyses.kpca.gram import Variant, centred_gram, double, standardise
 from vitscope.analyses.kpca.pairs import mean_size, pair_differences, relative_pair_differences, signed_mean
 from vitscope.analyses.kpca.threads import over_images
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 
 NOISE = 0.1  # of the published perturbation
 CODE_RELATIVE = 1e-10  # the published program adds it to max(|gamma_i|, |gamma_j|)

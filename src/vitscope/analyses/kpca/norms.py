@@ -9,7 +9,7 @@ rule cuts a bin in two. Of each image by itself (`kpca_norms_images`) everything
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -19,10 +19,8 @@ from vitscope.analyses.base import Headline, register_analysis
 from vitscope.analyses.kpca import order
 from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.reconstruction import MAX_LOG, shared_norms
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 
 NORMS = ("phi", "h")
 KINDS = (*NORMS, "ratio")  # the last is ||h||^2 / ||phi(q)||^2 token by token

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from math import nan
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -35,10 +35,8 @@ from vitscope.analyses.kpca.analysis import KpcaAnalysis
 from vitscope.analyses.kpca.gram import double, scores, standardise
 from vitscope.analyses.kpca.keygram import Shared
 from vitscope.analyses.kpca.threads import over_images
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 
 Variant = Literal["exact", "paper", "code"]
 

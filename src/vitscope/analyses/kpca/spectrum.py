@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -25,12 +25,10 @@ from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.analyses.kpca.eigen import numerical_rank
 from vitscope.analyses.kpca.gram import Variant
 from vitscope.analyses.kpca.keygram import KeyGram
+from vitscope.data.batch import Batch
 from vitscope.errors import NumericalError, VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.moments import mean_std
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 WAITING = 2**26  # bytes of activations that may wait: enough to keep all cores busy, little beside a batch
 

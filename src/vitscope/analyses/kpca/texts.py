@@ -8,16 +8,13 @@ block has a window, only a text that is not longer than it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vitscope.architectures.layout import Layout
 from vitscope.architectures.text_layout import TextLayout, token_ids
-
-if TYPE_CHECKING:
-    from vitscope.architectures.layout import Layout
-    from vitscope.data.batch import Batch
+from vitscope.data.batch import Batch
 
 LAST_QUERY = "causal attention: the last token of a text alone sees all its keys, and only its query is looked at"
 LAST_VIEW = "causal attention: keys and values are those of all tokens of a text, which its last token alone sees"

@@ -14,7 +14,7 @@ what `allclose` does with rtol 1e-3, atol 1e-5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -29,11 +29,9 @@ from vitscope.analyses.kpca.eigen import numerical_rank
 from vitscope.analyses.kpca.gram import Variant, double
 from vitscope.analyses.kpca.matching import best_matching
 from vitscope.analyses.kpca.threads import over_images
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.models import Model
 
 MEASURES = {
     "cosine": "cosine of a token's two value vectors, mean over tokens",

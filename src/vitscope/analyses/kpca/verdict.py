@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -20,11 +19,9 @@ from vitscope.analyses.kpca import claims
 from vitscope.analyses.kpca.claims import FAILS, HOLDS, Verdict, judge
 from vitscope.analyses.kpca.conventions import LEARNED, OTHER, PUBLISHED, RANDOM
 from vitscope.report.numbers import percent, short
+from vitscope.runs import Run
 from vitscope.statistics.bootstrap import Mean, mean_over_images
 from vitscope.statistics.intervals import Z95
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
 
 
 def verdicts(run: Run) -> list[Verdict]:

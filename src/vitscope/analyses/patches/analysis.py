@@ -7,18 +7,14 @@ memory flat: bundles are independent, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
+from vitscope.models import Model
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 BUNDLES, FEWEST, CELLS = 1000, 100, 20_000  # of images: at most, at least, and bundles times classes
 

@@ -17,7 +17,7 @@ computed again and freed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -26,11 +26,9 @@ from torch import Tensor
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.patches.analysis import BUNDLES, PatchAnalysis
 from vitscope.analyses.patches.truth import truth_of
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 from vitscope.statistics.clusters import over_clusters
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 PLACES = ("inside", "border")
 GROUPS = {"all": slice(0, 2), "inside": slice(0, 1), "border": slice(1, 2)}

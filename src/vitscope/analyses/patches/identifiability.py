@@ -24,7 +24,7 @@ per image; one by the mask decoder is its 2 blocks, so that 12 blocks of encoder
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -35,12 +35,10 @@ from vitscope.analyses.class_space.ranks import identifiability, true_rank
 from vitscope.analyses.patches.analysis import PatchAnalysis
 from vitscope.analyses.patches.maps import map_rows, reading_rows
 from vitscope.analyses.patches.truth import Truth, truth_of
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.clusters import Kind, Mean, over_clusters
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 LEVELS: dict[str, Kind] = {"identifiability": "fraction", "rate": "share", "log_probability": "number"}
 BRANCHES = ("attn_out", "mlp_out")

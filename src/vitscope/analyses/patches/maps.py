@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.patches.truth import Truth
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
+from vitscope.data.batch import Batch
 
 PROBABILITY = "probability of the patch's class"
 

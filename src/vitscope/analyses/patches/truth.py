@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.class_space.ranks import check_labels
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.models import Model
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ Kept: confusions (K, C, C) and samples (K, R, 3, C) of K conditions. Per image a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,14 +22,12 @@ from vitscope.analyses.one_pass import evaluating
 from vitscope.analyses.segmentation.pictures import TABLE as GALLERY
 from vitscope.analyses.segmentation.pictures import save_maps
 from vitscope.analyses.segmentation.tables import class_table, confusion_table, figure_table
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError
+from vitscope.models import Model
 from vitscope.statistics.bootstrap import poisson_weights
 from vitscope.tasks.segmentation import answered, check_pixels, check_segmenter, confusions
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 DRAWS, FEWEST = 500, 100  # samples of the bootstrap, fewer where conditions and classes are many
 ROOM = 2**25  # numbers of all samples together: 256 MB

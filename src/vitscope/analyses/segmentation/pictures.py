@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from vitscope.data.batch import Batch
 from vitscope.data.segmentation.maps import SIXTEEN, nearest
 from vitscope.runs.files import atomic_write
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-    from vitscope.data.batch import Batch
 
 TABLE = "segmentation_gallery"
 LONGEST = 320  # pixels of a side that are kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -20,12 +19,10 @@ from vitscope.analyses.separation.definition import (
 )
 from vitscope.analyses.separation.pixels import pixel_fuzziness
 from vitscope.analyses.separation.profile import FIT_COLUMNS, SPIKE_COLUMNS, block_fits, read_token, spikes
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError, UnsupportedModelError, VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.models import Model
 
 MOST_BYTES = 2 << 30  # what the sums may take
 MOST_PIXEL_NUMBERS = 4_000_000  # classes x pixels up to which the raw pixels are measured

@@ -17,12 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
 LEAST = 1e-9  # relative error below which a fit counts as exact: rounding must not decide between two exact ones
 STEEPEST, FLATTEST = 50.0, 0.02  # b times the range of x: beyond, the curve is a step or a straight line

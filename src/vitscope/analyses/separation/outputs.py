@@ -5,21 +5,16 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder, frame, write_gif, write_videos
 from vitscope.analyses.separation.profile import epoch_fits, fits_of
 from vitscope.report.svg import PNG_DPI
-from vitscope.runs import atomic_write
+from vitscope.runs import Run, atomic_write
 from vitscope.runs.tables import to_csv
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
 
 PROBE, PROBE_FITS = "probe_separation", "probe_separation_fits"
 TIDY, FITS = "separation_training", "separation_epoch_fits"

@@ -5,18 +5,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import zeros
 from vitscope.analyses.separation.definition import Averaging, class_axes, fuzziness_along, image_weights
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Preprocess
+from vitscope.data import Data
+from vitscope.data.batch import Batch
+from vitscope.models import Preprocess
 
 IN_MEMORY = 256 << 20  # bytes of float32 pictures up to which they are read once and kept between the two passes
 

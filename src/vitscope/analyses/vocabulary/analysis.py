@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vitscope.analyses.bundles import BundledAnalysis
+from vitscope.data import Data
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
-
-if TYPE_CHECKING:
-    from vitscope.data import Data
-    from vitscope.models import Model
+from vitscope.models import Model
 
 
 class VocabularyAnalysis(BundledAnalysis):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from torch import Tensor
 
 from vitscope.analyses.gallery import LONGEST_TEXT, readable
 from vitscope.architectures.text_layout import token_ids
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 
 LOG_P, RANK = "log-probability of the next token", "rank of the next token, log10(1 + rank)"
 

@@ -23,7 +23,7 @@ multiplications each; the forward pass has about 12 L T C^2 + T C |V|. With L = 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -32,11 +32,9 @@ from torch import Tensor
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis
 from vitscope.analyses.vocabulary.guesses import guess_rows, map_rows
+from vitscope.data.batch import Batch
+from vitscope.models import Model
 from vitscope.statistics.clusters import Kind, Mean, over_clusters
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 POINTS = ("resid_post", "attn_out", "mlp_out")
 GROUPS = ("first", "text", "separator")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -25,15 +25,13 @@ from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis
+from vitscope.capture import Edit
+from vitscope.capture.points import Point
+from vitscope.data.batch import Batch
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.clusters import over_clusters
 from vitscope.tasks.language import token_losses
-
-if TYPE_CHECKING:
-    from vitscope.capture import Edit
-    from vitscope.capture.points import Point
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 DISTANCES = (1, 2, 4, 8, 16, 32)
 SCORES = "blocks.*.attn.hook_attn_scores"
