@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.conventions import BINS
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
 
 LEAST_PER_CLASS, MOST_CLASSES = 5, 24  # an accuracy of fewer images says nothing; more rows nobody reads
 
 
 @register_panel("accuracy")
-def accuracy_panel(runs: Mapping[str, Run]) -> Panel | None:
+def accuracy_panel(runs: Runs) -> Panel | None:
     """How often right, whether confidence can be believed, and which classes are hard."""
     overall, bins = tables_of(runs, "accuracy"), tables_of(runs, "calibration")
     if not overall or not bins:
         return None
-    counts = sorted({int(table["n"].iloc[0]) for table in overall.values()})
-    n = " and ".join(f"{count:,}" for count in counts)
+    n = counts(overall)
     figures = {"calibration": draw_calibration(bins, list(runs))}
     alt = {"calibration": "Share of right answers against the model's confidence, beside the diagonal of honest models"}
     captions = {
@@ -57,19 +49,19 @@ def accuracy_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"accuracy": stacked(overall), "accuracy_per_class": stacked(classes)},
         protocol=protocol(runs, "accuracy", f"all classes, top-5 of the head, ECE over {BINS} equal-width bins"),
-        findings=[x for label in overall for x in _findings(label, overall[label], bins[label], len(runs) > 1)],
+        findings=told({label: _findings(t, bins[label]) for label, t in overall.items()}, len(runs) > 1),
         order=20,
         card=_card(overall),
     )
 
 
-def _card(overall: Mapping[str, pd.DataFrame]) -> Card:
+def _card(overall: Tables) -> Card:
     top1 = {label: table[table["metric"] == "top1"].iloc[0] for label, table in overall.items()}
-    counts = sorted({int(row["n"]) for row in top1.values()})
+    sizes = sorted({int(row["n"]) for row in top1.values()})
     return Card(
         question="Is it right?",
         values={label: Value(row["value"], row["low"], row["high"]) for label, row in top1.items()},
-        says=f"of {' or '.join(map(short, counts))} images recognised",
+        says=f"of {' or '.join(map(short, sizes))} images recognised",
         name="images recognised",
         order=10,
     )
@@ -88,7 +80,7 @@ def by_name(table: pd.DataFrame) -> pd.DataFrame:
     return table.set_index(table["class_name"].where(~doubled, numbered))
 
 
-def draw_calibration(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_calibration(tables: Tables, labels: list[str]) -> Figure:
     """Accuracy against confidence, one colour per model."""
     fig, (ax,) = f.new_figure(width=f.PAGE * 0.72, height=3.1 + 0.2 * (len(tables) > 1))
     ax.plot([0, 1], [0, 1], color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
@@ -108,7 +100,7 @@ def draw_calibration(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> F
     return fig
 
 
-def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_classes(tables: Tables, labels: list[str]) -> Figure:
     """Top-1 per class, the hardest on average first."""
     drawn = {label: by_name(worth_drawing(table)) for label, table in tables.items()}
     means = pd.concat([t["top1"] for t in drawn.values()]).groupby(level=0).mean().sort_values(kind="stable")
@@ -128,19 +120,18 @@ def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figur
     return fig
 
 
-def _findings(label: str, overall: pd.DataFrame, bins: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(overall: pd.DataFrame, bins: pd.DataFrame) -> list[Finding]:
     row = {r["metric"]: r for r in overall.to_dict("records")}
     top1, top5, ece = row["top1"], row["top5"], row["ece"]
-    who = f"{label}: " if several else ""
     right = (
-        f"{who}{short(top1['value'])} % of {short(int(top1['n']))} images are recognised (95 % interval "
+        f"{short(top1['value'])} % of {short(int(top1['n']))} images are recognised (95 % interval "
         f"{short(top1['low'])} to {short(top1['high'])} %), {short(top5['value'])} % within the first five."
     )
     confidence = 100 * float((bins["confidence"] * bins["n"]).sum() / bins["n"].sum())
     gap = confidence - top1["value"]
     manner = "more" if gap > 0 else "less"
     honest = (
-        f"{who}it is {short(abs(gap))} points {manner} confident than right (mean confidence {short(confidence)} %); "
+        f"it is {short(abs(gap))} points {manner} confident than right (mean confidence {short(confidence)} %); "
         f"calibration error {short(ece['value'])} % (95 % interval {short(ece['low'])} to {short(ece['high'])} %)."
     )
     return [Finding(right, 0.7), Finding(honest, min(0.65, 0.3 + abs(gap) / 50))]

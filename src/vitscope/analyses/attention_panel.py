@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import percent, short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, counts, name_models, protocol, stacked, tables_of, told
 from vitscope.statistics.intervals import Z95
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
 
 
 @register_panel("attention")
-def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
+def attention_panel(runs: Runs) -> Panel | None:
     """Distance and entropy per block with every head, and where the attention goes."""
     tables = tables_of(runs, "attention")
     if not tables:
         return None
     texts = all(main_query(table) == "text" for table in tables.values())
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
+    n = counts(tables)
     return Panel(
         key="attention",
         lens="Attention",
@@ -54,13 +47,13 @@ def attention_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"attention": stacked(tables)},
         protocol=protocol(runs, "attention", DISTANCE[texts]),
-        findings=[finding for label, table in tables.items() for finding in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=30,
         card=_card(tables),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     distances = {label: rows for label, table in tables.items() if len(rows := select(table, "distance"))}
     units = {_unit(rows) for rows in distances.values()}
     if len(units) != 1:
@@ -111,11 +104,11 @@ def _unit(distances: pd.DataFrame) -> str:
     return str(distances["unit"].iloc[0]) if "unit" in distances and len(distances) else "px"
 
 
-def draw_heads(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_heads(tables: Tables, labels: list[str]) -> Figure:
     """Distance beside entropy; one colour per model, all models on the same axes."""
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
-    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    blocks = blocks_of(tables)
     units = sorted({_unit(select(table, "distance")) for table in tables.values()})
     names = (f"mean distance ({', '.join(units)})", "entropy / ln N")
     for ax, metric, name in zip(axes, ("distance", "entropy_normalised"), names):
@@ -161,11 +154,11 @@ def _over_heads(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return groups["mean"].mean(), Z95 * groups["error"].mean()
 
 
-def draw_mass(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_mass(tables: Tables) -> Figure:
     """Stacked shares per block: one row per model, one column per kind of query."""
     kinds = [k for k in ("class", "first", "image", "text") if any(k in set(t["query"]) for t in tables.values())]
     fig, axes = f.new_figure(height=0.9 + 1.6 * len(tables), rows=len(tables), columns=len(kinds))
-    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    blocks = blocks_of(tables)
     names: dict[str, Artist] = {}
     for i, (ax, (label, kind)) in enumerate(zip(axes, [(t, k) for t in tables for k in kinds])):
         who = f"{f.ellipsis(label)}: " if len(tables) > 1 else ""
@@ -226,8 +219,7 @@ MASSES = {
 }
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
-    who = f"{label}: " if several else ""
+def _findings(table: pd.DataFrame) -> list[Finding]:
     found = []
     distance = select(table, "distance")
     if len(distance):
@@ -237,7 +229,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         unit = _unit(distance)
         ends = [f"{short(float(mean[b]))} {unit} (95 % interval ± {short(float(half[b]), 2)})" for b in (first, last)]
         text = (
-            f"{who}attention travels {ends[0]} in the first block and {ends[1]} in the last; uniform attention would "
+            f"attention travels {ends[0]} in the first block and {ends[1]} in the last; uniform attention would "
             f"travel {short(uniform)} {unit}. {int((heads < uniform / 2).sum())} of {len(heads)} heads of the first "
             "block stay within half of that."
         )
@@ -249,7 +241,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
             top, uniform = mean.index[int(mean.to_numpy().argmax())], float(rows["uniform"].iloc[0])
             times, share = float(mean[top]) / uniform, percent(float(mean[top]))
             text = (
-                f"{who}{main_query(table)} tokens give the {name} {share} of their attention in block {top} "
+                f"{main_query(table)} tokens give the {name} {share} of their attention in block {top} "
                 f"(95 % interval ± {percent(float(half[top]), 2)}), {short(times)} times what uniform attention would"
                 f"{': a sink' if kind == 'mass_first' and times > 10 else ''}."
             )

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+from matplotlib.figure import Figure
+
+from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import stacked, tables_of, told
 
 
 @register_panel("explored")
-def explored_panel(runs: Mapping[str, Run]) -> Panel | None:
+def explored_panel(runs: Runs) -> Panel | None:
     """What the explorer showed."""
     answers, blocks = tables_of(runs, "explored"), tables_of(runs, "explored_blocks")
     if not answers:
@@ -39,15 +37,13 @@ def explored_panel(runs: Mapping[str, Run]) -> Panel | None:
         reading=" ".join(["One input, as it was saved from the explorer.", *done, *changes]),
         tables={"explored": stacked(answers), **({"explored_blocks": stacked(blocks)} if blocks else {})},
         protocol="script.py beside this page makes the same view again.",
-        findings=[_finding(label, table, len(answers) > 1) for label, table in answers.items()],
+        findings=told({label: [_finding(table)] for label, table in answers.items()}, len(answers) > 1),
         order=5,
         card=_card(answers, blocks, {label: view.get("class") for label, view in views.items()}),
     )
 
 
-def _card(
-    answers: Mapping[str, pd.DataFrame], blocks: Mapping[str, pd.DataFrame], chosen: Mapping[str, int | None]
-) -> Card:
+def _card(answers: Tables, blocks: Tables, chosen: Mapping[str, int | None]) -> Card:
     """How sure it is of the chosen class, now and block by block; else of its answer."""
     values, told, lines = {}, [], {}
     for label, table in answers.items():
@@ -76,17 +72,15 @@ def _moved(row: Any) -> bool:
     return bool(abs(row["after"] - row["before"]) >= 0.0005)
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+def _finding(table: pd.DataFrame) -> Finding:
     top: Any = max(table.to_dict("records"), key=itemgetter("after"))
     text = f"the answer is {top['class_name']} with {100 * top['after']:.1f} %"
     text += f" ({100 * top['before']:.1f} % without the changes)." if _moved(top) else "."
-    return Finding(f"{label}: {text}" if several else text, 0.9)
+    return Finding(text, 0.9)
 
 
-def draw_blocks(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_blocks(tables: Tables) -> Figure:
     """Probability of the chosen class against the block."""
-    from vitscope.report import figures as f
-
     fig, (ax,) = f.new_figure(width=f.PAGE * 0.72, height=2.8)
     for table in tables.values():
         for column, colour in (("before", f.MUTED), ("after", f.BLUE)):

@@ -11,16 +11,17 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from vitscope.report.panel import Runs
+from vitscope.runs import Run
 
+if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.runs import Run
 
 LARGEST_THUMBNAIL = 12_000  # bytes; a larger picture goes into the page as JPEG
 THUMBNAIL_SIDE = 224  # pixels
@@ -43,7 +44,7 @@ WHY = {
 LENS = "class_space.lens"  # whose option `images` asks for images by number
 
 
-def gallery_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | None:
+def gallery_data(runs: Runs, limit: int = 12) -> dict[str, Any] | None:
     """What gallery.js draws: {'images': [...], 'rows': [...]}, or None where no run has images.
 
     Models that saw the same image (the same path, or number where there is none) share it.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from vitscope.report.panel import Panel
+from vitscope.report.panel import Panel, Runs
 from vitscope.report.panel_parts import stacked, tables_of
 from vitscope.report.sources import parts_of
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
 
 ELSEWHERE = (
     "predictions",
@@ -22,7 +18,7 @@ ELSEWHERE = (
 )  # how tables of the gallery and long lists begin
 
 
-def left_over_tables(runs: Mapping[str, Run], panels: Sequence[Panel]) -> list[Panel]:
+def left_over_tables(runs: Runs, panels: Sequence[Panel]) -> list[Panel]:
     """One panel with them, for runs that used code outside of vitscope; none where there is nothing to show."""
     shown = {name for panel in panels for name in panel.tables}
     own = [part for run in runs.values() for part in parts_of(run) if part.config.get("modules")]

@@ -6,20 +6,18 @@ VALUE_high.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
+from vitscope.report.panel import Tables
 from vitscope.report.panel_parts import name_models
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BRANCHES = {"attn_out": ("attention", f.LineStyle(f.ORANGE, "s")), "mlp_out": ("MLP", f.LineStyle(f.SKY, "^"))}
 
@@ -35,7 +33,7 @@ def from_embedding(table: pd.DataFrame, tokens: str = "all") -> pd.DataFrame:
     return pd.concat([before, over_blocks(table, "resid_post", tokens)])
 
 
-def draw_heads(tables: Mapping[str, pd.DataFrame], value: str, name: str, height: float = 2.6) -> Figure:
+def draw_heads(tables: Tables, value: str, name: str, height: float = 2.6) -> Figure:
     """Heads x blocks, a column per table, one symmetric scale."""
     fig, axes = f.new_figure(height=height, columns=len(tables), share_x=False, share_y=False)
     largest = max(float(table[value].abs().max()) for table in tables.values()) or 1.0
@@ -50,7 +48,7 @@ def draw_heads(tables: Mapping[str, pd.DataFrame], value: str, name: str, height
     return fig
 
 
-def rates_card(rows: Mapping[str, pd.DataFrame], question: str, **words: Any) -> Card | None:
+def rates_card(rows: Tables, question: str, **words: Any) -> Card | None:
     """{model: `rate` per block, in per cent}: the last one with its interval, and the way there."""
     rows = {label: table for label, table in rows.items() if len(table)}
     if not rows:
@@ -73,7 +71,7 @@ def blocks_with_embedding(ax: Axes, blocks: int) -> None:
     ax.set_xticks(ticks, ["emb.", *map(str, ticks[1:])])
 
 
-def draw_branches(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_branches(tables: Tables) -> Figure:
     """A column per model: what attention and MLP of each block add."""
     fig, axes = f.new_figure(height=2.9, columns=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
@@ -88,7 +86,7 @@ def draw_branches(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def draw_known(tables: Mapping[str, pd.DataFrame], labels: list[str], items: str) -> Figure:
+def draw_known(tables: Tables, labels: list[str], items: str) -> Figure:
     """Bars over embedding, blocks and 'never'; models side by side."""
     styles = f.model_styles(labels)
     fig, (ax,) = f.new_figure(height=2.7)

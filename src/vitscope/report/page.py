@@ -10,24 +10,31 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+from matplotlib import rc_context
+
+import vitscope
 from vitscope.errors import RunError
 from vitscope.outside import import_remembered, only_named
 from vitscope.registry import PANELS
+from vitscope.report import provenance
+from vitscope.report.card import of_words, shown, side_by_side
 from vitscope.report.failures import Failures
+from vitscope.report.figures import LineStyle, house_style, model_styles
+from vitscope.report.gallery import colour_tables, gallery_data
+from vitscope.report.html_table import breakable, html_table
 from vitscope.report.left_over import left_over_tables
-from vitscope.report.panel import Finding, Panel
+from vitscope.report.panel import Finding, Panel, Runs
+from vitscope.report.scripts import in_one_script, read
+from vitscope.report.sentences import sentences_data
 from vitscope.report.sources import default_page, gather, parts_of
+from vitscope.report.svg import CSS_VARIABLES, inline_svg, save_figure, slug, to_svg, well_formed
 from vitscope.report.wording import in_words, words_of
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-    from markupsafe import Markup
-
-    from vitscope.report.figures import LineStyle
-    from vitscope.runs import Run
+from vitscope.runs import Run, atomic_write
 
 logger = logging.getLogger(__name__)
 LARGEST_PAGE = 3_000_000  # bytes
@@ -65,10 +72,6 @@ def draw_report(
     trust: bool = False,
 ) -> tuple[Path, list[str]]:
     """As `build_report` -> the page, and a sentence for each part of it that could not be drawn."""
-    from vitscope.report.gallery import gallery_data
-    from vitscope.report.sentences import sentences_data
-    from vitscope.report.svg import well_formed
-
     labelled, failures = gather(runs), Failures(strict)
     page = default_page(labelled.values()) if out is None else Path(out)
     if page.suffix.lower() not in (".html", ".htm"):
@@ -94,7 +97,6 @@ def draw_report(
             break
     else:
         logger.warning("The report %s is larger than 3 MB: its figures have very many elements.", page)
-    from vitscope.runs import atomic_write
 
     return atomic_write(page, html), failures.told
 
@@ -113,12 +115,8 @@ def collect_findings(runs: Iterable[Run | str | Path] | Run | str | Path, n: int
     return sorted(findings, key=lambda finding: -finding.interest)[:n]
 
 
-def draw_panels(runs: Mapping[str, Run], failures: Failures, only: Iterable[str] | None = None) -> list[Panel]:
+def draw_panels(runs: Runs, failures: Failures, only: Iterable[str] | None = None) -> list[Panel]:
     """Every registered panel that has its tables, or those that are named, in the order of the page."""
-    from matplotlib import rc_context
-
-    from vitscope.report.figures import house_style
-
     panels, words = [], words_of(runs)
     functions = PANELS.load_all() if only is None else {key: PANELS.get(key) for key in only}
     with house_style():
@@ -134,9 +132,6 @@ def draw_panels(runs: Mapping[str, Run], failures: Failures, only: Iterable[str]
 
 def _figures(panels: list[Panel], folder: Path, failures: Failures) -> tuple[dict[tuple[str, str], Markup], list[str]]:
     """Inline SVGs by (panel, stem), also saved to `folder`."""
-    from vitscope.report.figures import house_style
-    from vitscope.report.svg import inline_svg, save_figure, slug, to_svg
-
     inline, problems = {}, []
     for panel in panels:
         for stem, figure in panel.figures.items():
@@ -154,8 +149,6 @@ def _figures(panels: list[Panel], folder: Path, failures: Failures) -> tuple[dic
 
 def _further_files(panels: list[Panel], failures: Failures) -> list[str]:
     """Let panels write what they keep beside the page; a read-only archive still gets its page."""
-    from vitscope.report.figures import house_style
-
     problems = []
     for panel in panels:
         with failures.of(f"What the panel '{panel.key}' keeps beside the page"), house_style():
@@ -169,10 +162,6 @@ def _further_files(panels: list[Panel], failures: Failures) -> list[str]:
 
 @cache
 def _compiled(template: str) -> Template:
-    from jinja2 import Environment, StrictUndefined
-
-    from vitscope.report.html_table import breakable
-
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["breakable"] = breakable
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}  # the models' own order
@@ -180,7 +169,7 @@ def _compiled(template: str) -> Template:
 
 
 def _render(
-    runs: Mapping[str, Run],
+    runs: Runs,
     panels: list[Panel],
     figures: Mapping[tuple[str, str], Markup],
     problems: list[str],
@@ -189,15 +178,6 @@ def _render(
     page: Path,
     rows: int,
 ) -> str:
-    import vitscope
-    from vitscope.report import provenance
-    from vitscope.report.card import side_by_side
-    from vitscope.report.figures import model_styles
-    from vitscope.report.gallery import colour_tables
-    from vitscope.report.html_table import html_table
-    from vitscope.report.scripts import in_one_script, read
-    from vitscope.report.svg import CSS_VARIABLES, slug
-
     style, template = read("page.css") + read("maps.css"), read("page.html")
     drawn = {"gallery": gallery, "sentences": sentences}
     script = in_one_script(["draw", "maps", "encoded", "page", *(name for name, data in drawn.items() if data)])
@@ -207,8 +187,8 @@ def _render(
     made = [provenance.making(label, part) for label, run in runs.items() for part in parts_of(run)]
     return _compiled(template).render(
         version=vitscope.__version__,
-        style=_trusted(style),
-        script=_trusted(script),
+        style=Markup(style),
+        script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         models=[
             {"label": label, "colour": CSS_VARIABLES[look.colour], "marker": look.marker, "dash": look.dash}
@@ -235,9 +215,6 @@ def _render(
 
 def cards_of(panels: list[Panel], styles: Mapping[str, LineStyle]) -> list[dict[str, Any]]:
     """One per lens: the card that one of its panels brings, else what its first panel found."""
-    from vitscope.report.card import of_words, shown
-    from vitscope.report.svg import slug
-
     lenses: dict[str, list[Panel]] = {}
     for panel in panels:
         lenses.setdefault(panel.lens or panel.title, []).append(panel)
@@ -253,8 +230,6 @@ def cards_of(panels: list[Panel], styles: Mapping[str, LineStyle]) -> list[dict[
 
 def _contents(panels: list[Panel]) -> list[dict[str, Any]]:
     """Lenses by name, each with its panels."""
-    from vitscope.report.svg import slug
-
     lenses: dict[str, list[tuple[str, str]]] = {}
     for panel in panels:
         lenses.setdefault(panel.lens or panel.title, []).append((slug(panel.key), panel.title))
@@ -263,24 +238,19 @@ def _contents(panels: list[Panel]) -> list[dict[str, Any]]:
 
 def _headlines(panels: list[Panel]) -> list[dict[str, str]]:
     """One line per lens (with several models: one per model): what a panel found, and where."""
-    from vitscope.report.svg import slug
-
     return [
         {"text": f.text, "panel": slug(panel.key), "title": panel.title} for panel in panels for f in panel.findings
     ]
 
 
 def _panel(
-    panel: Panel, figures: Mapping[tuple[str, str], Markup], runs: Mapping[str, Run], page: Path, rows: int
+    panel: Panel, figures: Mapping[tuple[str, str], Markup], runs: Runs, page: Path, rows: int
 ) -> dict[str, Any]:
-    from vitscope.report.html_table import html_table
-    from vitscope.report.svg import slug
-
     tables = []
     for name, table in panel.tables.items():
         links = [(label, link) for label, run in runs.items() if (link := _csv_link(run, name, page))]
-        shown = html_table(table, rows=rows, caption=f"table {name}")
-        tables.append({"name": name, "rows": len(table), "html": shown, "links": links})
+        html = html_table(table, rows=rows, caption=f"table {name}")
+        tables.append({"name": name, "rows": len(table), "html": html, "links": links})
     return {
         "id": slug(panel.key),
         "title": panel.title,
@@ -292,7 +262,7 @@ def _panel(
         "reading": panel.reading,
         "tables": tables,
         "protocol": panel.protocol,
-        "html": _trusted(panel.html),
+        "html": Markup(panel.html),
     }
 
 
@@ -303,9 +273,3 @@ def _csv_link(run: Run, table: str, page: Path) -> str | None:
         if path.exists():
             return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())
     return None
-
-
-def _trusted(text: str) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(text)

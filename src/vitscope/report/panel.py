@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vitscope.registry import PANELS
+from vitscope.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from vitscope.report.card import Card
-    from vitscope.runs import Run
+
+Runs = Mapping[str, Run]  # by the label of the model
+Tables = Mapping[str, "pd.DataFrame"]  # of one name, by the label of the model
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Panel:
         return str(panel_html(self))
 
 
-PanelFunction = Callable[[Mapping[str, "Run"]], "Panel | None"]
+PanelFunction = Callable[[Runs], "Panel | None"]
 
 
 def register_panel(key: str, draws: Sequence[str] = ()) -> Callable[[PanelFunction], PanelFunction]:

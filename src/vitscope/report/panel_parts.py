@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from vitscope.report.panel import Finding, Runs, Tables
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from vitscope.runs import Run
 
-
-def tables_of(runs: Mapping[str, Run], name: str) -> dict[str, pd.DataFrame]:
+def tables_of(runs: Runs, name: str) -> dict[str, pd.DataFrame]:
     """{label: table} of the runs that have it and in which it is not empty."""
     found = {label: run.table(name) for label, run in runs.items()}
     return {label: table for label, table in found.items() if table is not None and len(table)}
 
 
-def stacked(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def stacked(tables: Tables) -> pd.DataFrame:
     """One table of all models, with the model in the first column where there are several."""
     import pandas as pd
 
     if len(tables) == 1:
         return next(iter(tables.values()))
     return pd.concat([t.assign(model=label)[["model", *t.columns]] for label, t in tables.items()], ignore_index=True)
+
+
+def told(found: Mapping[str, Iterable[Finding]], several: bool) -> list[Finding]:
+    """The findings of each model; where there are several, each begins with its model's name."""
+    return [replace(x, text=f"{label}: {x.text}") if several else x for label, each in found.items() for x in each]
+
+
+def counts(tables: Tables, column: str = "n") -> str:
+    """The largest number of a column in each model's table: '1,000', or '192 and 1,000'."""
+    return " and ".join(f"{count:,}" for count in sorted({int(table[column].max()) for table in tables.values()}))
+
+
+def blocks_of(tables: Tables) -> int:
+    """How many blocks the deepest model has."""
+    return max(int(table["block"].max()) for table in tables.values()) + 1
 
 
 def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
@@ -44,7 +60,7 @@ def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
     fig.legend(handles, names, loc="outside lower center", ncols=min(len(drawn), 2 if len(drawn) == 4 else 3))
 
 
-def protocol(runs: Mapping[str, Run], table: str, variant: str) -> str:
+def protocol(runs: Runs, table: str, variant: str) -> str:
     """'variant · data (split), preprocessing of X, batch size 64, seed 0'; per model where they differ."""
     from vitscope.report.provenance import data_of
     from vitscope.report.sources import owner_of
@@ -62,7 +78,7 @@ def protocol(runs: Mapping[str, Run], table: str, variant: str) -> str:
     return " · ".join([variant, *(f"{label}: {line}" for label, line in lines.items())])
 
 
-def asked(runs: Mapping[str, Run], table: str, analysis: str, words: Callable[[Mapping[str, Any]], str]) -> str:
+def asked(runs: Runs, table: str, analysis: str, words: Callable[[Mapping[str, Any]], str]) -> str:
     """What `words` says of the options that an analysis had, once where the runs agree."""
     from vitscope.report.sources import owner_of
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
+from vitscope.report.panel import Tables
 from vitscope.runs.tidy import COUNTS, images_of, shape_of
 
 DEPTH = ("block", "layer")
@@ -70,7 +71,7 @@ def by_setting(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {s: table[table["setting"] == s].drop(columns=["setting", *options]) for s in settings}
 
 
-def quantities(tables: Mapping[str, pd.DataFrame], name: str = "") -> list[Quantity]:
+def quantities(tables: Tables, name: str = "") -> list[Quantity]:
     """Everything that moves in the long tables of some runs, in the order of the table. `name`: of the table."""
     rows = pd.concat([table.assign(run=label) for label, table in tables.items()], ignore_index=True)
     shape = shape_of(rows.drop(columns=[c for c in AVERAGED if c in rows]), given=["run", "figure"])

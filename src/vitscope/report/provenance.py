@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from vitscope.report.numbers import full, hover, memory, percent, seconds, short
+from vitscope.report.panel import Runs
 from vitscope.report.sources import parts_of
 from vitscope.report.wording import words_of
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
-
+from vitscope.runs import Run
+from vitscope.runs.config import dump_yaml, flatten
 
 QUESTION = "are labels and head in the same order?"  # a warning that asks it comes first on the page
 
@@ -41,7 +40,7 @@ def fingerprint_of(run: Run) -> str:
     return str(run.environment.get("data_fingerprint") or "")
 
 
-def headline(runs: Mapping[str, Run]) -> list[tuple[str, str]]:
+def headline(runs: Runs) -> list[tuple[str, str]]:
     """Data, images, date: one value where all models agree, else one per model."""
     return [
         ("Data", _agree({label: data_of(run) for label, run in runs.items()})),
@@ -60,7 +59,7 @@ def _agree(values: Mapping[str, str]) -> str:
     return " · ".join(f"{label}: {value}" for label, value in values.items())
 
 
-def notices(runs: Mapping[str, Run]) -> list[str]:
+def notices(runs: Runs) -> list[str]:
     """What a reader must know before reading on: unfinished runs, doubtful labels, models that saw different images."""
     found = []
     for label, run in runs.items():
@@ -85,7 +84,7 @@ def notices(runs: Mapping[str, Run]) -> list[str]:
     return found
 
 
-def key_figures(runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+def key_figures(runs: Runs) -> list[dict[str, Any]]:
     """One row per headline figure: name, note, and a cell (markup) per model."""
     summaries = {label: run.summary for label, run in runs.items()}
     names = list(dict.fromkeys(name for summary in summaries.values() for name in summary))
@@ -113,8 +112,6 @@ def _figure(figure: Mapping[str, Any]) -> Markup:
 
 def making(label: str, run: Run) -> dict[str, Any]:
     """The section 'How this was made' of one run folder."""
-    from vitscope.runs.config import dump_yaml, flatten
-
     environment = run.environment
     git = environment.get("git") or {}
     facts = [

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitscope.report.gallery import encode_maps, map_tables
+from vitscope.report.panel import Runs
+from vitscope.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.runs import Run
 
 Span = tuple[float, float]
 BEGINNING = 60  # characters of a text that name it
 
 
-def sentences_data(runs: Mapping[str, Run], limit: int = 12) -> dict[str, Any] | None:
+def sentences_data(runs: Runs, limit: int = 12) -> dict[str, Any] | None:
     """What sentences.js draws: {'texts': [...], 'rows': [...], 'guessed': [...]}, or None where no run has texts."""
     texts: dict[str, dict[str, Any]] = {}
     maps: list[tuple[str, str, dict[int, pd.DataFrame]]] = []  # model, kind of map, {place in texts: cells}

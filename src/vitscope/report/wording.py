@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vitscope.report.panel import Panel
+from vitscope.report.panel import Panel, Runs
 from vitscope.tasks.words import PICTURES, Words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from vitscope.runs import Run
 
-
-def words_of(runs: Mapping[str, Run]) -> Words:
+def words_of(runs: Runs) -> Words:
     """Those of all runs; runs about different things are about pictures, as the panels have it."""
     found = {Words.of_config(run.config) for run in runs.values()}
     return found.pop() if len(found) == 1 else PICTURES

@@ -66,7 +66,7 @@ def test_agreement_is_told_with_its_interval(monkeypatch):
          "logit_change_low": NAN, "logit_change_high": NAN, "n_images": 9} for n, b, h, c in heads
     )  # fmt: skip
     agreement = pd.DataFrame([{"kind": "head", "of_means": 0.25, "of_means_low": 0.1, "of_means_high": 0.375}])
-    (most, rank) = panels._findings("tiny", table, None, agreement, several=False)
+    (most, rank) = panels._findings(table, None, agreement)
     assert "head 1 of block 0" in most.text
     assert "correlation of 0.250 (95 % interval 0.100 to 0.375)" in rank.text
 

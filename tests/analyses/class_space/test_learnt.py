@@ -97,5 +97,5 @@ def test_the_figure_has_a_line_per_reading_and_the_sentence_the_largest_gain(too
     rows = with_lenses({"one": tables_of(analysis)[TABLE]})
     figure = draw_learnt(rows)
     assert [len(axes.get_lines()) for axes in figure.axes] == [3, 3]
-    assert "the plain projection in" in learnt_finding("one", rows["one"], False).text
+    assert "the plain projection in" in learnt_finding(rows["one"]).text
     assert with_lenses({"none": rows["one"].assign(tokens="class")}) == {}

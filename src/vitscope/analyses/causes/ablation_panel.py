@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, protocol, stacked, tables_of, told
 
 TABLE, MORE = "causes_ablation", tuple(f"causes_ablation_{name}" for name in ("together", "tokens", "agreement"))
 BRANCHES = {"attn": "attention", "mlp": "MLP"}
@@ -25,7 +21,7 @@ CHANGE = "change of the true logit"
 
 
 @register_panel("causes_ablation")
-def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
+def ablation_panel(runs: Runs) -> Panel | None:
     """A heat map of heads; lines over blocks for attention, MLP and the residual stream at groups of tokens."""
     tables = tables_of(runs, TABLE)
     together, tokens, agreement = (tables_of(runs, name) for name in MORE)
@@ -71,17 +67,16 @@ def ablation_panel(runs: Mapping[str, Run]) -> Panel | None:
         protocol=protocol(
             runs, TABLE if tables else MORE[1], f"set to {_methods(shown)}; same images before and after"
         ),
-        findings=[
-            x
-            for label, table in tables.items()
-            for x in _findings(label, table, together.get(label), agreement.get(label), len(runs) > 1)
-        ],
+        findings=told(
+            {label: _findings(t, together.get(label), agreement.get(label)) for label, t in tables.items()},
+            len(runs) > 1,
+        ),
         order=41,
         card=_card(tables),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     """The part that is missed most: a head where heads were switched off, else an attention or an MLP."""
     kinds = set.intersection(*(set(t["kind"]) for t in tables.values())) if tables else set()
     if not (asked := [kind for kind in ("head", "attn", "mlp", "resid") if kind in kinds]):
@@ -104,7 +99,7 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null: str = "") -> Figure:
+def draw_blocks(tables: Tables, value: str, name: str, null: str = "") -> Figure:
     """A line per kind, or per group of tokens, over blocks; a column per table. `null`: drawn dashed, if given."""
     fig, axes = f.new_figure(height=2.7, columns=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
@@ -125,7 +120,7 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], value: str, name: str, null:
     return fig
 
 
-def heads_by_tokens(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def heads_by_tokens(tables: Tables) -> dict[str, pd.DataFrame]:
     """Rows of heads, by model; where they were taken apart by groups of tokens, by model and group."""
     found = {}
     for label, table in tables.items():
@@ -165,25 +160,22 @@ def draw_maps(table: pd.DataFrame, value: str, name: str) -> Figure:
     return fig
 
 
-def _methods(tables: Mapping[str, pd.DataFrame]) -> str:
+def _methods(tables: Tables) -> str:
     names = {"zero": "zero", "mean": "its mean over the data"}
     found = dict.fromkeys(str(m) for table in tables.values() for m in table["method"])
     return " or ".join(names.get(method, method) for method in found)
 
 
-def _sizes(tables: Mapping[str, pd.DataFrame]) -> str:
-    counts = sorted({int(table["n_images"].max()) for table in tables.values()})
-    return f"{' and '.join(f'{n:,}' for n in counts)} images"
+def _sizes(tables: Tables) -> str:
+    return f"{counts(tables, 'n_images')} images"
 
 
-def _findings(
-    label: str, table: pd.DataFrame, together: pd.DataFrame | None, agreement: pd.DataFrame | None, several: bool
-) -> list[Finding]:
-    who, found = f"{label}: " if several else "", []
+def _findings(table: pd.DataFrame, together: pd.DataFrame | None, agreement: pd.DataFrame | None) -> list[Finding]:
+    found: list[Finding] = []
     heads = table[(table["kind"] == "head") & (table["tokens"] == "all")].sort_values("logit_change")
     for row in heads.to_dict("records")[:1]:
         text = (
-            f"{who}the most needed head is head {round(row['head'])} of block {row['block']}: without it the logit of "
+            f"the most needed head is head {round(row['head'])} of block {row['block']}: without it the logit of "
             f"the true class changes by {short(float(row['logit_change']))}{in_brackets(row, 'logit_change')}, the "
             f"median head by {short(float(heads['logit_change'].median()))}."
         )
@@ -191,7 +183,7 @@ def _findings(
     heard = [] if agreement is None else agreement[agreement["kind"] == "head"].to_dict("records")
     for row in heard:
         text = (
-            f"{who}what heads write for the true class (attribution) and what their loss costs (ablation) rank them "
+            f"what heads write for the true class (attribution) and what their loss costs (ablation) rank them "
             f"with a correlation of {short(float(row['of_means']))}{in_brackets(row, 'of_means')}; 1 is the same order."
         )
         found.append(Finding(text, 0.45))
@@ -200,6 +192,6 @@ def _findings(
     for row in together[together["drawn"] == "asked"].to_dict("records"):
         null = together[(together["set"] == row["set"]) & (together["drawn"] != "asked")]["accuracy_change"]
         beside = f"; {len(null)} random sets: {short(float(null.mean()))} points" if len(null) else ""
-        text = f"{who}without {row['set']} accuracy changes by {short(float(row['accuracy_change']))} points{beside}."
+        text = f"without {row['set']} accuracy changes by {short(float(row['accuracy_change']))} points{beside}."
         found.append(Finding(text, 0.55))
     return found

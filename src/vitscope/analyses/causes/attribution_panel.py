@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
+from vitscope.runs import Run
 
 PARTS, BLOCKS, TOP = "causes_attribution", "causes_attribution_blocks", "causes_attribution_top"
 COLOURS = {"embedding": f.MUTED, "attention": f.ORANGE, "mlp": f.SKY, "readout": f.PURPLE}
@@ -30,7 +26,7 @@ NEXT = " The true class of a token is the token that comes next."
 
 
 @register_panel("causes_attribution")
-def attribution_panel(runs: Mapping[str, Run]) -> Panel | None:
+def attribution_panel(runs: Runs) -> Panel | None:
     """Heads by block, blocks as a waterfall, the best heads together."""
     parts, blocks, top = (tables_of(runs, name) for name in (PARTS, BLOCKS, TOP))
     if not parts:
@@ -38,8 +34,7 @@ def attribution_panel(runs: Mapping[str, Run]) -> Panel | None:
     heads = {label: best_heads(table) for label, table in parts.items()}
     what = {question(run) for label, run in runs.items() if label in parts}
     logit = what.pop() if len(what) == 1 else "the logit that was asked for"
-    counts = sorted({int(table["n"].max()) for table in parts.values()})
-    n = f"n = {' and '.join(f'{count:,}' for count in counts)} images"
+    n = f"n = {counts(parts)} images"
     return Panel(
         key=PARTS,
         lens="Causes",
@@ -76,13 +71,13 @@ def attribution_panel(runs: Mapping[str, Run]) -> Panel | None:
             **({TOP: stacked(top)} if top else {}),
         },
         protocol=protocol(runs, PARTS, f"{logit}; final norm frozen; null: a random class per image"),
-        findings=[x for label in parts for x in _findings(label, heads[label], top.get(label), logit, len(runs) > 1)],
+        findings=told({label: _findings(t, top.get(label), logit) for label, t in heads.items()}, len(runs) > 1),
         order=24,
         card=_card(top),
     )
 
 
-def _card(top: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(top: Tables) -> Card | None:
     """What the few best heads carry."""
     chosen = {label: table[table["heads"] == HEADLINE] for label, table in top.items()}
     rows = {label: table.iloc[0] for label, table in chosen.items() if len(table)}
@@ -100,7 +95,7 @@ def _card(top: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def several_answers(tables: Mapping[str, pd.DataFrame]) -> bool:
+def several_answers(tables: Tables) -> bool:
     """Has an image more than one? Then it is a text, whose tokens foresee the next one."""
     return any(bool((table["answers"] > table["n"]).any()) for table in tables.values())
 
@@ -120,7 +115,7 @@ def best_heads(table: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values("specific", ascending=False, kind="stable")[["block", "head", *columns]]
 
 
-def draw_heads(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_heads(tables: Tables) -> Figure:
     """Blocks from left to right, heads from top to bottom; a row per model, one scale for all."""
     rows = {label: t[(t["kind"] == "head") & (t["images"] == "all")] for label, t in tables.items()}
     most = max(float(part["specific"].abs().max()) for part in rows.values()) or 1.0
@@ -135,7 +130,7 @@ def draw_heads(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def draw_blocks(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_blocks(tables: Tables) -> Figure:
     """A waterfall per model."""
     fig, axes = f.new_figure(height=0.7 + 2.2 * len(tables), rows=len(tables), share_x=False)
     for ax, (label, table) in zip(axes, tables.items()):
@@ -171,7 +166,7 @@ def _waterfall(ax: Axes, rows: pd.DataFrame) -> None:
     f.null_line(ax, 0, "_")
 
 
-def draw_top(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_top(tables: Tables, labels: list[str]) -> Figure:
     """Share against the number of heads."""
     styles = f.model_styles(labels)
     fig, (ax,) = f.new_figure(height=2.6)
@@ -189,10 +184,9 @@ def draw_top(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
     return fig
 
 
-def _findings(label: str, heads: pd.DataFrame, top: pd.DataFrame | None, logit: str, several: bool) -> list[Finding]:
-    who = f"{label}: " if several else ""
+def _findings(heads: pd.DataFrame, top: pd.DataFrame | None, logit: str) -> list[Finding]:
     best = heads.iloc[0]
-    text = f"{who}head {int(best['head'])} of block {int(best['block'])} says most for the class: it adds "
+    text = f"head {int(best['head'])} of block {int(best['block'])} says most for the class: it adds "
     text += f"{short(float(best['specific']))} to {logit}, beyond a random class"
     if np.isfinite(best["specific_low"]):
         text += f" (95 % interval {short(float(best['specific_low']))} to {short(float(best['specific_high']))})"
@@ -201,7 +195,7 @@ def _findings(label: str, heads: pd.DataFrame, top: pd.DataFrame | None, logit: 
         count = HEADLINE if HEADLINE in set(top["heads"]) else int(top["heads"].min())
         row = top[top["heads"] == count].iloc[0]
         more = (
-            f"{who}{count} of {int(top['heads'].max())} heads carry {short(float(row['share']))} % of what speaks for "
+            f"{count} of {int(top['heads'].max())} heads carry {short(float(row['share']))} % of what speaks for "
             f"the class (95 % interval {short(float(row['share_low']))} to {short(float(row['share_high']))} %); "
             f"{count} random ones carry {short(float(row['random']))} %."
         )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.causes.ablation_panel import draw_blocks, draw_maps, each_map, heads_by_tokens
 from vitscope.report.card import Card, Value
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of, told
 
 TABLE = "causes_patching"
 MORE = tuple(f"{TABLE}_{name}" for name in ("tokens", "paths", "agreement", "pairs"))
@@ -31,7 +27,7 @@ SHARES = {"denoising": "share that comes back", "noising": "share that is lost"}
 
 
 @register_panel("causes_patching")
-def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
+def patching_panel(runs: Runs) -> Panel | None:
     """Per kind of pairs: lines over blocks, heads, and maps of single tokens where they were asked for."""
     tables, more = tables_of(runs, TABLE), {name: tables_of(runs, name) for name in MORE}
     if not tables and not more[MORE[0]]:
@@ -55,13 +51,13 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
             )
         parts = part[(part["direction"] == part["direction"].iloc[0]) & part["kind"].isin(["attn", "mlp"])]
         if len(parts):
-            told = SHARES[str(parts["direction"].iloc[0])]
-            figures[f"{stem}_branches"] = draw_blocks({told: parts}, "share", told, "null_share")
+            name = SHARES[str(parts["direction"].iloc[0])]
+            figures[f"{stem}_branches"] = draw_blocks({name: parts}, "share", name, "null_share")
             captions[f"{stem}_branches"] = f"{key}: the attention or the MLP of one block is exchanged. {n}."
         heads = heads_by_tokens({key: part[part["direction"] == part["direction"].iloc[0]]})
         if heads:
-            told = SHARES[str(part["direction"].iloc[0])]
-            figures[f"{stem}_heads"] = draw_heads(heads, "share", told)
+            name = SHARES[str(part["direction"].iloc[0])]
+            figures[f"{stem}_heads"] = draw_heads(heads, "share", name)
             captions[f"{stem}_heads"] = f"{key}: one head is exchanged. {n}."
     single = _by_pairs(more[MORE[0]], len(runs) > 1)
     maps = [(key, what, rows) for key, part in single.items() for what, rows in each_map(part).items()]
@@ -83,15 +79,13 @@ def patching_panel(runs: Mapping[str, Run]) -> Panel | None:
         reading=READING + (NULL if any("null_share" in table for table in tables.values()) else ""),
         tables={n: stacked(t) for n, t in {TABLE: tables, **more}.items() if t},
         protocol=protocol(runs, TABLE if tables else MORE[0], _left_out(more[MORE[3]])),
-        findings=[
-            x for label, t in tables.items() for x in _findings(label, t, more[MORE[2]].get(label), len(runs) > 1)
-        ],
+        findings=told({x: _findings(t, more[MORE[2]].get(x)) for x, t in tables.items()}, len(runs) > 1),
         order=42,
         card=_card(tables),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     """Of the first kind of pairs that all models have: the attention or MLP that brings most back by itself."""
     common = set.intersection(*(set(t["pairs"]) for t in tables.values())) if tables else set()
     pairs = next((p for t in tables.values() for p in t["pairs"] if p in common), None)
@@ -113,7 +107,7 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def _by_pairs(tables: Mapping[str, pd.DataFrame], several: bool) -> dict[str, pd.DataFrame]:
+def _by_pairs(tables: Tables, several: bool) -> dict[str, pd.DataFrame]:
     """{'pgd@1/255': rows}, with the model in front where there are several."""
     found = {}
     for label, table in tables.items():
@@ -122,7 +116,7 @@ def _by_pairs(tables: Mapping[str, pd.DataFrame], several: bool) -> dict[str, pd
     return found
 
 
-def _left_out(counts: Mapping[str, pd.DataFrame]) -> str:
+def _left_out(counts: Tables) -> str:
     rows = [row for table in counts.values() for row in table.to_dict("records")]
     told = [
         f"{r['pairs']}: {r['used']} of {r['items']} used, {r['clean_wrong']} were wrong when clean, "
@@ -132,20 +126,20 @@ def _left_out(counts: Mapping[str, pd.DataFrame]) -> str:
     return "; ".join(["exchanged place by place", *told])
 
 
-def _findings(label: str, table: pd.DataFrame, agreement: pd.DataFrame | None, several: bool) -> list[Finding]:
-    who, found = f"{label}: " if several else "", []
+def _findings(table: pd.DataFrame, agreement: pd.DataFrame | None) -> list[Finding]:
+    found: list[Finding] = []
     for pairs in dict.fromkeys(table["pairs"]):
         mine = table[(table["pairs"] == pairs) & (table["direction"] == "denoising")]
         mine = mine[mine["kind"].isin(["attn", "mlp"]) & (mine["tokens"] == "all")]
         for row in mine.sort_values("share").to_dict("records")[-1:]:
             what = f"{'the attention' if row['kind'] == 'attn' else 'the MLP'} of block {row['block']}"
             share = f"{short(100 * float(row['share']))} % of the decision{in_brackets(row, 'share', 100)}"
-            text = f"{who}after {pairs}, {what} alone brings back {share}."
+            text = f"after {pairs}, {what} alone brings back {share}."
             found.append(Finding(text, 0.6))
     heads = agreement[agreement["kind"] == "head"] if agreement is not None else None
     for row in heads.to_dict("records")[:1] if heads is not None else ():
         text = (
-            f"{who}attribution patching ranks heads like exact patching with a correlation of "
+            f"attribution patching ranks heads like exact patching with a correlation of "
             f"{short(float(row['rank_correlation']))} per pair ({row['pairs']}, {row['direction']})."
         )
         found.append(Finding(text, 0.4))

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.analyses.kpca.conventions import VECTORS
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, protocol, stacked, tables_of, told
 
 WORDS = {
     "eigenvectors": "true eigenvectors",
@@ -32,14 +26,14 @@ WHY = (
 
 
 @register_panel("kpca_gamma")
-def gamma_panel(runs: Mapping[str, Run]) -> Panel | None:
+def gamma_panel(runs: Runs) -> Panel | None:
     average, layers, heads = (
         tables_of(runs, name) for name in ("kpca_gamma_average", "kpca_gamma", "kpca_gamma_heads")
     )
     if not (average and layers):
         return None
     shown = {label: runs[label] for label in average}
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in average.values()}))
+    n = counts(average)
     figures, alt, captions = {"kpca_gamma": draw_average(average, len(runs) > 1)}, {}, {}
     alt["kpca_gamma"] = "Absolute and relative differences of gamma and the residual per axis, four kinds of vectors"
     captions["kpca_gamma"] = (
@@ -62,7 +56,7 @@ def gamma_panel(runs: Mapping[str, Run]) -> Panel | None:
         reading=WHY,
         tables={"kpca_gamma_average": stacked(average)} | ({"kpca_gamma_heads": stacked(heads)} if heads else {}),
         protocol=protocol(shown, "kpca_gamma", "all pairs of tokens; pseudo-inverse of I − 1_N; noise 0.1"),
-        findings=[_finding(label, table, len(runs) > 1) for label, table in average.items()],
+        findings=told({label: [_finding(table)] for label, table in average.items()}, len(runs) > 1),
         order=43,
     )
 
@@ -94,7 +88,7 @@ def _draw(ax: Axes, table: pd.DataFrame, metric: str, *, band: bool, label: bool
         )
 
 
-def draw_average(tables: Mapping[str, pd.DataFrame], several: bool) -> Figure:
+def draw_average(tables: Tables, several: bool) -> Figure:
     """One row per model: absolute, relative, residual."""
     metrics = {"absolute": "|γᵢ − γⱼ|", "relative": "|γᵢ − γⱼ| / max", "residual": "residual"}
     fig, axes = f.new_figure(height=0.5 + 2.4 * len(tables), rows=len(tables), columns=3, share_y=False)
@@ -133,14 +127,13 @@ def draw_layers(table: pd.DataFrame, metric: str) -> Figure:
     return fig
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+def _finding(table: pd.DataFrame) -> Finding:
     own = table[table["weights"] == "own"].groupby("vectors")[["absolute", "residual"]].mean()
     residual, absolute = (
         {k: short(float(own[m][k])) for k in ("recovered", "random")} for m in ("residual", "absolute")
     )
-    who = f"{label}: " if several else ""
     text = (
-        f"{who}the vectors behind the learned values miss the eigenvector equation by {residual['recovered']} of its "
+        f"the vectors behind the learned values miss the eigenvector equation by {residual['recovered']} of its "
         f"size, random vectors by {residual['random']}; the published test, |γᵢ − γⱼ|, passes both "
         f"({absolute['recovered']} and {absolute['random']})."
     )

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, counts, protocol, stacked, tables_of, told
 from vitscope.statistics.intervals import Z95
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
 
 PROBE = "probe_kpca_reconstruction"
 WORDS = {"phi": "‖φ(q)‖²", "h": "‖h‖²", "absolute_error": "|‖φ(q)‖² − ‖h‖²|"}
@@ -27,7 +22,7 @@ DASHES = {"phi": "-", "h": "-", "absolute_error": (0, (1.5, 1.5))}
 
 
 @register_panel("kpca_reconstruction", draws=(PROBE,))
-def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
+def reconstruction_panel(runs: Runs) -> Panel | None:
     """Violations per block, distributions per block, curves per epoch: whatever the tables allow."""
     tables, norms, curves = (
         tables_of(runs, name) for name in ("kpca_reconstruction", "kpca_norms_distribution", PROBE)
@@ -44,7 +39,7 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
         figures["kpca_reconstruction_epochs"] = draw_epochs(curves, list(runs))
     first = "kpca_reconstruction" if tables else "kpca_norms_distribution" if norms else PROBE
     shown = {label: run for label, run in runs.items() if first in run.list_tables()}
-    n = " and ".join(f"{c:,}" for c in sorted({int(t["n"].max()) for t in (tables or norms or curves).values()}))
+    n = counts(tables or norms or curves)
     behind = {"kpca_reconstruction": tables, "kpca_norms": quantiles, "kpca_norms_ratio": ratios, PROBE: curves}
     return Panel(
         key="kpca_reconstruction",
@@ -70,15 +65,15 @@ def reconstruction_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={name: stacked(t) for name, t in behind.items() if t},
         protocol=protocol(shown, first, "all tokens, all heads"),
-        findings=[x for label, t in curves.items() if (x := _curve_finding(label, t, len(runs) > 1))],
+        findings=told({label: _curve_findings(t) for label, t in curves.items()}, len(runs) > 1),
         order=42,
     )  # fmt: skip
 
 
-def draw_violation(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_violation(tables: Tables, labels: list[str]) -> Figure:
     styles = f.model_styles(labels)
     fig, (ax,) = f.new_figure(height=2.6)
-    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    blocks = blocks_of(tables)
     for label, table in tables.items():
         rows = table[table["metric"] == "violation"]
         own, twin = (rows[rows["weights"] == w] for w in ("own", "random"))
@@ -101,9 +96,9 @@ def draw_violation(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fig
     return fig
 
 
-def draw_norms(tables: Mapping[str, pd.DataFrame], quantiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_norms(tables: Tables, quantiles: Tables, labels: list[str]) -> Figure:
     """One row per model. Per block, phi spreads to the left of the middle line and h to the right."""
-    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    blocks = blocks_of(tables)
     fig, axes = f.new_figure(height=0.5 + 2.6 * len(tables), rows=len(tables))
     for ax, (label, table) in zip(axes, tables.items()):
         own = table[table["weights"] == "own"]
@@ -150,7 +145,7 @@ def _quartiles(ax: Axes, table: pd.DataFrame) -> None:
         ax.plot(rows["block"] + shift, rows["median"], linestyle="", marker="o", markersize=3, color=f.INK)
 
 
-def draw_epochs(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_epochs(tables: Tables, labels: list[str]) -> Figure:
     """Both norms and the absolute error per epoch, one axes per model."""
     colours = {"phi": f.PURPLE, "h": f.ORANGE, "absolute_error": f.INK}  # as in the distributions
     fig, axes = f.new_figure(height=2.9, columns=len(tables))
@@ -172,17 +167,16 @@ def draw_epochs(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _curve_finding(label: str, table: pd.DataFrame, several: bool) -> Finding | None:
+def _curve_findings(table: pd.DataFrame) -> list[Finding]:
     own = table[(table["weights"] == "own") & (table["split"] == table["split"].iloc[-1])]
     at = own.groupby(["metric", "epoch"])["mean"].mean()
     epochs = sorted(own["epoch"].unique().tolist())
     if len(epochs) < 2:
-        return None
+        return []
     ends = epochs[0], epochs[-1]
     (e0, e1), (h0, h1), (p0, p1) = ([float(at[m, e]) for e in ends] for m in ("absolute_error", "h", "phi"))
-    who = f"{label}: " if several else ""
     text = (
-        f"{who}in training the absolute projection error went from {short(e0)} to {short(e1)}, ‖h‖² from {short(h0)} "
+        f"in training the absolute projection error went from {short(e0)} to {short(e1)}, ‖h‖² from {short(h0)} "
         f"to {short(h1)} and ‖φ(q)‖² from {short(p0)} to {short(p1)}."
     )
-    return Finding(text, 0.5)
+    return [Finding(text, 0.5)]

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.kpca.conventions import PUBLISHED
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import asked, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import asked, blocks_of, counts, protocol, stacked, tables_of, told
 
 
 @register_panel("kpca_spectrum")
-def spectrum_panel(runs: Mapping[str, Run]) -> Panel | None:
+def spectrum_panel(runs: Runs) -> Panel | None:
     eigenvalues = tables_of(runs, "kpca_eigenvalues")
     statistics, heads = tables_of(runs, "kpca_eigenvalue_statistics"), tables_of(runs, "kpca_spectrum")
     if not (eigenvalues and statistics and heads):
         return None
     shown = {label: runs[label] for label in eigenvalues}
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in eigenvalues.values()}))
+    n = counts(eigenvalues)
     return Panel(
         key="kpca_spectrum",
         lens="Kernel PCA",
@@ -43,15 +40,15 @@ def spectrum_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"kpca_eigenvalue_statistics": stacked(statistics), "kpca_spectrum": stacked(heads)},
         protocol=protocol(shown, "kpca_eigenvalues", asked(shown, "kpca_eigenvalues", "kpca.spectrum", _variant)),
-        findings=[_finding(label, statistics[label], len(runs) > 1) for label in statistics],
+        findings=told({label: [_finding(table)] for label, table in statistics.items()}, len(runs) > 1),
         order=41,
     )
 
 
 def draw_spectrum(
-    eigenvalues: Mapping[str, pd.DataFrame],
-    statistics: Mapping[str, pd.DataFrame],
-    heads: Mapping[str, pd.DataFrame],
+    eigenvalues: Tables,
+    statistics: Tables,
+    heads: Tables,
     labels: list[str],
 ) -> Figure:
     styles = f.model_styles(labels)
@@ -86,7 +83,7 @@ def draw_spectrum(
         mean = own.groupby("block")["mean"].mean()
         f.line_per_block(right, mean.index, mean, style=styles[label], markers=False)
     right.set_ylim(bottom=0)
-    f.block_axis(right, max(int(t["block"].max()) for t in heads.values()) + 1)
+    f.block_axis(right, blocks_of(heads))
     f.label_axes(right, y="effective rank (axes)")
     return fig
 
@@ -96,10 +93,9 @@ def _variant(options: Mapping[str, Any]) -> str:
     return f"variant {options.get('variant', 'exact')}{keys}"
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+def _finding(table: pd.DataFrame) -> Finding:
     own = table[table["weights"] == "own"].set_index("statistic")
     largest, bound = float(own["mean"]["max"]), float(own["bound"]["max"])
-    who = f"{label}: " if several else ""
-    text = f"{who}the largest eigenvalue of the keys' Gram matrix is {short(largest)} on average; published was 648"
+    text = f"the largest eigenvalue of the keys' Gram matrix is {short(largest)} on average; published was 648"
     text += f", which no keys of {short(bound)} tokens can have." if bound < PUBLISHED["max"] else "."
     return Finding(text, 0.45)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.kpca.conventions import LEARNED, OTHER, RANDOM
 from vitscope.report import figures as f
 from vitscope.report.numbers import percent
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import asked, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import asked, blocks_of, counts, protocol, stacked, tables_of, told
 
 SHOWN = {
     "optimal_cosine": "optimal cosine",
@@ -28,12 +25,12 @@ SHOWN = {
 
 
 @register_panel("kpca_values")
-def values_panel(runs: Mapping[str, Run]) -> Panel | None:
+def values_panel(runs: Runs) -> Panel | None:
     tables, model = tables_of(runs, "kpca_values"), tables_of(runs, "kpca_values_model")
     if not tables:
         return None
     shown = {label: runs[label] for label in tables}
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
+    n = counts(tables)
     return Panel(
         key="kpca_values",
         lens="Kernel PCA",
@@ -52,15 +49,15 @@ def values_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"kpca_values_model": stacked(model), "kpca_values": stacked(tables)},
         protocol=protocol(shown, "kpca_values", asked(shown, "kpca_values", "kpca.values", _variant)),
-        findings=[x for label, t in model.items() if (x := _finding(label, t, len(runs) > 1))],
+        findings=told({label: _findings(t) for label, t in model.items()}, len(runs) > 1),
         order=44,
     )  # fmt: skip
 
 
-def draw_values(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_values(tables: Tables, labels: list[str]) -> Figure:
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=4.3, rows=2, columns=3, share_y=False)
-    blocks = max(int(t["block"].max()) for t in tables.values()) + 1
+    blocks = blocks_of(tables)
     for i, (ax, (metric, name)) in enumerate(zip(axes, SHOWN.items())):
         for label, table in tables.items():
             rows = table[table["metric"] == metric]
@@ -97,16 +94,15 @@ def _variant(options: Mapping[str, Any]) -> str:
     return f"variant {options.get('variant', 'exact')}, {options.get('axes', 'unit')} eigenvectors{keys}"
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding | None:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     own = table[table["weights"] == "own"]
     fair = own[own["metric"] == "principal_overlap"].set_index("values")["mean"]
     if RANDOM not in fair:
-        return None
-    who = f"{label}: " if several else ""
+        return []
     text = (
-        f"{who}{percent(float(fair[LEARNED]))} of the space of the learned values lies in that of the theorem's; "
+        f"{percent(float(fair[LEARNED]))} of the space of the learned values lies in that of the theorem's; "
         f"chance gives {percent(float(fair[RANDOM]))}"
     )
     if OTHER in fair:
         text += f", another head's values {percent(float(fair[OTHER]))}"
-    return Finding(f"{text} (principal angles: blind to sign, order and length of the axes).", 0.55)
+    return [Finding(f"{text} (principal angles: blind to sign, order and length of the axes).", 0.55)]

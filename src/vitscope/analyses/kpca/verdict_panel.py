@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from markupsafe import Markup
@@ -14,21 +13,19 @@ from vitscope.analyses.kpca.verdict import verdicts
 from vitscope.report.card import Card, Mark, Value
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol
+from vitscope.report.panel import Finding, Panel, Runs, register_panel
+from vitscope.report.panel_parts import protocol, told
 from vitscope.report.sources import owner_of, parts_of
+from vitscope.runs import Run
 from vitscope.runs.files import atomic_write
 from vitscope.runs.tables import to_csv
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
 
 STYLE = {HOLDS: "holds", FAILS: "fails", OPEN: "open"}  # classes of the page's style sheet; the word says it, too
 TABLES = ("kpca_reconstruction", "kpca_values", "kpca_gamma", "kpca_spectrum", "probe_kpca_reconstruction")
 
 
 @register_panel("kpca_verdict")
-def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
+def verdict_panel(runs: Runs) -> Panel | None:
     """One row per claim and model."""
     found = {label: verdicts(run) for label, run in runs.items()}
     found = {label: each for label, each in found.items() if each}
@@ -50,7 +47,7 @@ def verdict_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"kpca_verdicts": pd.concat([_frame(each, label, several) for label, each in found.items()])},
         protocol=protocol(judged, first, _variants(judged)),
-        findings=[f for label, each in found.items() for f in _findings(label, each, several)],
+        findings=told({label: _findings(each) for label, each in found.items()}, several),
         write=[partial(write_verdicts, owner_of(runs[label], first), each) for label, each in found.items()],
         order=1,
         card=_card(found),
@@ -79,7 +76,7 @@ def write_verdicts(run: Run, each: Sequence[Verdict]) -> None:
     atomic_write(run.tables_dir / "kpca_verdicts.csv", to_csv(_frame(each, "", several=False)))
 
 
-def _missing_control(runs: Mapping[str, Run]) -> str:
+def _missing_control(runs: Runs) -> str:
     """Untrained weights are the third null; they cost a second pass and must be asked for."""
     tables = [table for run in runs.values() for name in TABLES if (table := run.table(name)) is not None]
     if any("weights" in table and (table["weights"] == "random").any() for table in tables):
@@ -139,7 +136,7 @@ def _frame(each: Sequence[Verdict], label: str, several: bool) -> pd.DataFrame:
     return table
 
 
-def _variants(runs: Mapping[str, Run]) -> str:
+def _variants(runs: Runs) -> str:
     """'exact' or what the analyses were asked for; remarks about q and k are among the notes of the page."""
     options = [
         o
@@ -155,24 +152,23 @@ def _variants(runs: Mapping[str, Run]) -> str:
     return ", ".join(parts)
 
 
-def _findings(label: str, each: Sequence[Verdict], several: bool) -> list[Finding]:
-    who = f"{label}: " if several else ""
+def _findings(each: Sequence[Verdict]) -> list[Finding]:
     by_key = {v.key: v for v in each}
     found = []
     if (v := by_key.get("bessel")) is not None:
         number, _, span = v.shown.partition(" (")
         span = f" (95 % interval {span}" if v.low is not None else ""
         meaning = "attention is not a projection here" if v.verdict == FAILS else f"the projection claim: {v.verdict}"
-        text = f"{who}{number} of tokens have a longer output than their query feature{span}: {meaning}."
+        text = f"{number} of tokens have a longer output than their query feature{span}: {meaning}."
         found.append(Finding(text, 0.9))
     beaten = [v for v in each if v.beaten and v.random is not None]
     if beaten:
         names = (f"{v.key.removeprefix('values_').replace('_', ' ').replace('cka', 'CKA')}" for v in beaten)
         numbers = [f"{name} {short(v.random)} against {short(v.measured)}" for name, v in zip(names, beaten)]
-        text = f"{who}random values of the same norms match the kernel-PCA theory better than the learned ones do: "
+        text = "random values of the same norms match the kernel-PCA theory better than the learned ones do: "
         found.append(Finding(text + " and ".join(numbers) + ".", 0.85))
     count = {word: sum(v.verdict == word for v in each) for word in (HOLDS, FAILS, OPEN)}
     rest = [f"{count[word]} {text}" for word, text in ((HOLDS, "hold"), (OPEN, "cannot be told")) if count[word]]
-    text = f"{who}{count[FAILS]} of {len(each)} claims of the kernel-PCA reading of attention do not hold"
+    text = f"{count[FAILS]} of {len(each)} claims of the kernel-PCA reading of attention do not hold"
     found.append(Finding(text + (f", {' and '.join(rest)}." if rest else "."), 0.7))
     return found

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.patches.panel import sizes
 from vitscope.report import figures as f
 from vitscope.report.lens_drawing import banded, draw_heads
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, name_models, protocol, stacked, tables_of, told
 
 HEADS, BLOCKS = "patches_attention", "patches_attention_blocks"
 
 
 @register_panel("patches_attention")
-def patch_attention_panel(runs: Mapping[str, Run]) -> Panel | None:
+def patch_attention_panel(runs: Runs) -> Panel | None:
     """Curves per block against chance, inside and at borders, and a heat map of heads."""
     heads, blocks = tables_of(runs, HEADS), tables_of(runs, BLOCKS)
     if not heads or not blocks:
@@ -53,12 +47,12 @@ def patch_attention_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={HEADS: stacked(heads), BLOCKS: stacked(blocks)},
         protocol=protocol(runs, HEADS, "the patch itself, class and register tokens are left out; RPC: last iteration"),
-        findings=[_finding(label, table, len(runs) > 1) for label, table in heads.items()],
+        findings=told({label: [_finding(table)] for label, table in heads.items()}, len(runs) > 1),
         order=15,
     )
 
 
-def draw_blocks(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_blocks(tables: Tables, labels: list[str]) -> Figure:
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.8, columns=2)
     for ax, kind in zip(axes, ("inside", "border")):
@@ -66,7 +60,7 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
             rows = table[table["tokens"] == kind].sort_values("block")
             banded(ax, rows, "excess", styles[label])
         f.null_line(ax, 0, "chance")
-        f.block_axis(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
+        f.block_axis(ax, blocks_of(tables))
         where = "inside of objects" if kind == "inside" else "at borders"
         f.label_axes(ax, y=f"{where}: within the class, above chance (points)")
         f.direct_labels(ax)
@@ -74,11 +68,10 @@ def draw_blocks(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+def _finding(table: pd.DataFrame) -> Finding:
     best = table[table["tokens"] == "all"].sort_values("excess").to_dict("records")[-1]
-    who = f"{label}: " if several else ""
     text = (
-        f"{who}head {best['head']} of block {best['block']} gives {short(best['within'])} % of its attention "
+        f"head {best['head']} of block {best['block']} gives {short(best['within'])} % of its attention "
         f"between patches to its own class, where chance is {short(best['chance'])} %."
     )
     return Finding(text, 0.55)

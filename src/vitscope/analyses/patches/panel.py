@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.patches.slider import TABLE as MAPS
 from vitscope.analyses.patches.slider import block_slider
@@ -12,21 +13,15 @@ from vitscope.report import figures as f
 from vitscope.report import lens_drawing as d
 from vitscope.report.card import Card
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, name_models, protocol, stacked, tables_of, told
 
 LEVEL, CHANGE, KNOWN, CLASSES = "patches_identifiability", "patches_change", "patches_known", "patches_classes"
 PAIRS = (("inside", "border"), ("frequent", "rare"))
 
 
 @register_panel("patches")
-def patches_panel(runs: Mapping[str, Run]) -> Panel | None:
+def patches_panel(runs: Runs) -> Panel | None:
     """Share of patches that carry their class per block, what the branches add, from when on, and a slider."""
     levels, changes, known, classes, maps = (tables_of(runs, name) for name in (LEVEL, CHANGE, KNOWN, CLASSES, MAPS))
     if not levels or not known:
@@ -65,14 +60,14 @@ def patches_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={name: stacked(tables) for name, tables in behind.items() if tables},
         protocol=protocol(runs, LEVEL, "the model's own final norm and decoder; a patch has the class of most pixels"),
-        findings=[x for label in levels for x in _findings(label, levels[label], known[label], len(runs) > 1)],
+        findings=told({label: _findings(t, known[label]) for label, t in levels.items()}, len(runs) > 1),
         html=block_slider(runs, maps, names) if maps else "",
         order=14,
         card=_card(levels),
     )
 
 
-def _card(levels: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(levels: Tables) -> Card | None:
     rows = {label: d.from_embedding(table, "all") for label, table in levels.items()}
     return d.rates_card(
         rows,
@@ -85,13 +80,13 @@ def _card(levels: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def sizes(tables: Mapping[str, pd.DataFrame]) -> str:
+def sizes(tables: Tables) -> str:
     """'2,313 patches of 40 images', of each model where they differ."""
     found = [f"{int(t['n_patches'].max()):,} patches of {int(t['n_images'].max()):,} images" for t in tables.values()]
     return " and ".join(dict.fromkeys(found))
 
 
-def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_levels(tables: Tables, labels: list[str]) -> Figure:
     """Share known: inside and at borders on the left, frequent and rare classes on the right."""
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=3.1, columns=2)
@@ -104,7 +99,7 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
                 d.banded(ax, rows, "rate", replace(styles[label], dash=dash), kind if place == 0 else "_")
                 if place == 0:
                     ax.axhline(float(rows["majority"].iloc[0]), color=f.MUTED, linewidth=0.7, linestyle=dash, zorder=1)
-        d.blocks_with_embedding(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
+        d.blocks_with_embedding(ax, blocks_of(tables))
         ax.set_ylim(0, 100)
         f.label_axes(ax, y="patches that carry their own class (%)")
         f.direct_labels(ax)
@@ -112,14 +107,13 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _findings(label: str, levels: pd.DataFrame, known: pd.DataFrame, several: bool) -> list[Finding]:
-    who = f"{label}: " if several else ""
+def _findings(levels: pd.DataFrame, known: pd.DataFrame) -> list[Finding]:
     ends = {kind: d.over_blocks(levels, "resid_post", kind) for kind in ("all", "inside", "border")}
     last = {kind: table.to_dict("records")[-1] for kind, table in ends.items() if len(table)}
     rows = known[known["tokens"] == "all"].to_dict("records")
     total = float(last["all"]["rate"])
     text = (
-        f"{who}after the last block {short(total)} % of the patches carry their own class (95 % interval "
+        f"after the last block {short(total)} % of the patches carry their own class (95 % interval "
         f"{short(float(last['all']['rate_low']))} to {short(float(last['all']['rate_high']))} %)"
     )
     half = next((row["known_from"] for row in rows if row["known"] >= total / 2), "never")
@@ -129,7 +123,7 @@ def _findings(label: str, levels: pd.DataFrame, known: pd.DataFrame, several: bo
     if "inside" in last and "border" in last:
         inside, border = float(last["inside"]["rate"]), float(last["border"]["rate"])
         found.append(
-            Finding(f"{who}{short(inside)} % of the patches inside of objects carry their class, {short(border)} % of "
+            Finding(f"{short(inside)} % of the patches inside of objects carry their class, {short(border)} % of "
                     "those at borders.", 0.6)
         )  # fmt: skip
     return found

@@ -10,19 +10,19 @@ from markupsafe import Markup
 
 from vitscope.report.class_colours import class_colours, class_legend, label_image
 from vitscope.report.gallery import thumbnail
+from vitscope.report.panel import Runs, Tables
 from vitscope.report.slider import slider
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitscope.runs import Run
 
 TABLE = "patches_maps"
 PICTURES = 6
 _CELL = "width:100%;aspect-ratio:{};image-rendering:pixelated;border-radius:3px;display:block"
 
 
-def block_slider(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame], names: Mapping[int, str]) -> Markup:
+def block_slider(runs: Runs, tables: Tables, names: Mapping[int, str]) -> Markup:
     """Pictures and truth in two rows; below them, per model, the reading of the block that the slider stands at."""
     columns = _columns(runs, tables)
     if not columns:
@@ -45,7 +45,7 @@ def block_slider(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame], na
     return Markup("{}{}{}").format(fixed, slider("patches", "block", labels, frames), legend)
 
 
-def _columns(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> dict[int, str]:
+def _columns(runs: Runs, tables: Tables) -> dict[int, str]:
     """{number of an image: its picture} of those that all models were shown."""
     kept = set.intersection(*({int(i) for i in table["image"].unique()} for table in tables.values()))
     run = runs[next(iter(tables))]

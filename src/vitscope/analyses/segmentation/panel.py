@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from PIL import Image
 
 from vitscope.analyses.segmentation.pictures import TABLE as GALLERY
@@ -16,19 +16,16 @@ from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.class_colours import NONE, class_colours, coloured
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
 from vitscope.report.sources import owner_of
-
-if TYPE_CHECKING:
-    from vitscope.runs import Run
 
 MOST_ROWS, MOST_CLASSES, MOST_CONFUSED = 4, 30, 16  # more nobody reads
 RIGHT, WRONG = "#e4ebe6", "#c54028"  # of the picture of errors
 
 
 @register_panel("segmentation")
-def segmentation_panel(runs: Mapping[str, Run]) -> Panel | None:
+def segmentation_panel(runs: Runs) -> Panel | None:
     """Tables `segmentation`, `segmentation_classes`, `segmentation_confusions` and the maps of the gallery."""
     overall = {label: t[t["severity"] == 0] for label, t in tables_of(runs, "segmentation").items()}
     if not overall:
@@ -36,7 +33,7 @@ def segmentation_panel(runs: Mapping[str, Run]) -> Panel | None:
     found = tables_of(runs, "segmentation_classes").items()
     classes = {label: t[t["severity"] == 0].reset_index(drop=True) for label, t in found}
     confused = tables_of(runs, "segmentation_confusions")
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].iloc[0]) for t in overall.values()}))
+    n = counts(overall)
     figures, alt, captions = {}, {}, {}
     if (drawn := draw_gallery(runs, classes)) is not None:
         figures["segmentation_gallery"], label = drawn
@@ -75,15 +72,15 @@ def segmentation_panel(runs: Mapping[str, Run]) -> Panel | None:
         tables={"segmentation": stacked(overall), "segmentation_classes": stacked(classes)}
         | {"segmentation_confusions": stacked(confused)},
         protocol=protocol(runs, "segmentation", "sums over all pixels; classes that are there or answered"),
-        findings=[
-            x for label in overall for x in _findings(label, overall[label], classes[label], confused, len(runs) > 1)
-        ],
+        findings=told(
+            {label: _findings(t, classes[label], confused.get(label)) for label, t in overall.items()}, len(runs) > 1
+        ),
         order=20,
         card=_card(overall),
     )
 
 
-def _card(overall: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(overall: Tables) -> Card | None:
     rows = {label: t[t["metric"] == "mean_iou"] for label, t in overall.items()}
     rows = {label: t for label, t in rows.items() if len(t)}
     if not rows:
@@ -102,10 +99,8 @@ def _names(classes: pd.DataFrame) -> dict[int, str]:
     return dict(zip(classes["label"].astype(int), classes["class_name"].astype(str)))
 
 
-def draw_gallery(runs: Mapping[str, Run], classes: Mapping[str, pd.DataFrame]) -> tuple[Figure, str] | None:
+def draw_gallery(runs: Runs, classes: Tables) -> tuple[Figure, str] | None:
     """Rows: pictures. Columns: as it is, truth, answer, errors. Of the first model that has maps, and which it is."""
-    from matplotlib.patches import Patch
-
     for label, table in tables_of(runs, GALLERY).items():
         run = owner_of(runs[label], GALLERY)
         files = {int(i): (f"{i}.png", *map_names(int(i))) for i in table["image"]}
@@ -153,7 +148,7 @@ def errors(truth: np.ndarray, answer: np.ndarray) -> np.ndarray:
     return coloured(np.where(truth < 0, -1, truth != answer), [RIGHT, WRONG])
 
 
-def draw_classes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_classes(tables: Tables, labels: list[str]) -> Figure:
     """IoU per class with its interval, the best on average first."""
     means = pd.concat([t.set_index("label")["iou"] for t in tables.values()]).groupby(level=0).mean()
     order = [int(c) for c in means.sort_values(ascending=False, kind="stable").index[:MOST_CLASSES]]
@@ -203,16 +198,13 @@ def draw_confusions(table: pd.DataFrame) -> Figure:
     return fig
 
 
-def _findings(
-    label: str, overall: pd.DataFrame, classes: pd.DataFrame, confused: Mapping[str, pd.DataFrame], several: bool
-) -> list[Finding]:
+def _findings(overall: pd.DataFrame, classes: pd.DataFrame, confused: pd.DataFrame | None) -> list[Finding]:
     row: dict[str, Any] = {str(r["metric"]): r for r in overall.to_dict("records")}
-    who = f"{label}: " if several else ""
     iou, accuracy, pixels = (row[name] for name in ("mean_iou", "mean_accuracy", "accuracy"))
     sure = iou["low"] == iou["low"]
     between = f" (95 % interval {short(iou['low'])} to {short(iou['high'])} %)" if sure else ""
     text = (
-        f"{who}mean IoU {short(iou['value'])} %{between} over {int(iou['classes'])} classes of {short(int(iou['n']))} "
+        f"mean IoU {short(iou['value'])} %{between} over {int(iou['classes'])} classes of {short(int(iou['n']))} "
         f"images; mean accuracy {short(accuracy['value'])} %, {short(pixels['value'])} % of the pixels right."
     )
     found = [Finding(text, 0.75)]
@@ -220,10 +212,10 @@ def _findings(
     if len(known) > 2:
         worst, best = known.iloc[0], known.iloc[-1]
         text = (
-            f"{who}hardest class: {worst['class_name']} (IoU {short(float(worst['iou']))} %), easiest: "
+            f"hardest class: {worst['class_name']} (IoU {short(float(worst['iou']))} %), easiest: "
             f"{best['class_name']} ({short(float(best['iou']))} %)"
         )
-        wrong = _errors(confused[label]) if label in confused else None
+        wrong = None if confused is None else _errors(confused)
         if wrong is not None and len(wrong):
             most = wrong.sort_values("pixels", kind="stable").iloc[-1]
             text += (

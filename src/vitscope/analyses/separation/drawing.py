@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.analyses.separation.fits import Fit
 from vitscope.analyses.separation.profile import block_fits, blocks_of, epoch_fits, read_token, tokens_of, value_at
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from vitscope.report.panel import Tables
 
 WORDS = {"class": "class token", "mean": "mean token"}
 AXIS = "separation fuzziness D"
@@ -54,7 +52,7 @@ def draw_profile(
     return fig
 
 
-def draw_profiles(profiles: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_profiles(profiles: Tables, labels: list[str]) -> Figure:
     """Several models: the token that each head reads, one colour per model; what is no block as open markers."""
     fig, (ax,) = f.new_figure(height=3.0)
     styles = f.model_styles(labels)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from vitscope.analyses.separation import drawing
 from vitscope.analyses.separation.animation import encoder
@@ -15,23 +16,17 @@ from vitscope.analyses.separation.outputs import PROBE, PROBE_FITS, epoch_figure
 from vitscope.analyses.separation.profile import blocks_of, fits_of, read_token, spikes
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, protocol, stacked, tables_of, told
 from vitscope.report.slider import slider
 from vitscope.report.sources import owner_of
 from vitscope.report.svg import inline_svg, slug, to_svg
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
 
 SLIDER_FRAMES = 40  # of all models together
 
 
 @register_panel("separation", draws=(PROBE, f"{PROBE}_fits", f"{PROBE}_spike"))
-def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
+def separation_panel(runs: Runs) -> Panel | None:
     """Profiles of the finished models, decay over the epochs of those that were probed, and a slider over epochs."""
     profiles, probes = tables_of(runs, "separation"), tables_of(runs, PROBE)
     if set(probes) > set(profiles):  # the same images for all: probes of every model, not an analysis of some
@@ -45,7 +40,6 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
             fits[label] = fits_of(profiles[label], runs[label].table(PROBE_FITS), **at)
     if not profiles:
         return None
-    several = len(runs) > 1
     figures: dict[str, Figure] = {"separation_profile": _profile(profiles, fits, list(runs))}
     over_epochs = {label: fits_over_epochs(owner_of(runs[label], PROBE), probe) for label, probe in probes.items()}
     for label, probe in probes.items():
@@ -60,7 +54,7 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     behind["separation_spike"] = stacked({label: spikes(profile) for label, profile in profiles.items()})
     if probes:
         behind["separation_epoch_fits"] = stacked(over_epochs)
-    n = " and ".join(f"{c:,}" for c in sorted({int(t["images"].max()) for t in profiles.values()}))
+    n = counts(profiles, "images")
     epochs = "Last block; held-out images dark, training images pale. Curves: the token that the head reads."
     missing = " The animation is a GIF only: there is no ffmpeg, and no pip install 'vitscope[video]'."
     video = "" if encoder() or not probes else missing
@@ -84,7 +78,7 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables=behind,
         protocol=protocol(owners, first, f"{_averaging(profiles)}-averaged, evaluation mode") + "." + video,
-        findings=[_finding(label, t, fits[label], several) for label, t in profiles.items() if len(spikes(t))],
+        findings=told({x: [_finding(t, fits[x])] for x, t in profiles.items() if len(spikes(t))}, len(runs) > 1),
         html=_sliders(probes, {label: runs[label].table(PROBE_FITS) for label in probes}),
         write=[partial(write_outputs, owner_of(runs[label], PROBE)) for label in probes],
         order=48,
@@ -92,7 +86,7 @@ def separation_panel(runs: Mapping[str, Run]) -> Panel | None:
     )  # fmt: skip
 
 
-def _card(profiles: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(profiles: Tables, fits: Tables) -> Card | None:
     """The factor per block, and log D over the blocks of the token that the head reads."""
     rates, lines = {}, {}
     for label, table in profiles.items():
@@ -121,24 +115,24 @@ def last_profile(probe: pd.DataFrame) -> pd.DataFrame:
     return rows.drop(columns=["epoch", "split"]).reset_index(drop=True)
 
 
-def _profile(profiles: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def _profile(profiles: Tables, fits: Tables, labels: list[str]) -> Figure:
     if len(profiles) == 1:
         ((label, table),) = profiles.items()
         return drawing.draw_profile(table, fits[label])
     return drawing.draw_profiles(profiles, labels)
 
 
-def _ends(profiles: Mapping[str, pd.DataFrame]) -> str:
+def _ends(profiles: Tables) -> str:
     """What is drawn beside the blocks: large pictures have no point for their pixels."""
     pixels = any((table["point"] == "pixels").any() for table in profiles.values())
     return "raw pixels and logits" if pixels else "logits"
 
 
-def _averaging(profiles: Mapping[str, pd.DataFrame]) -> str:
+def _averaging(profiles: Tables) -> str:
     return " and ".join(sorted({str(table["averaging"].iloc[0]) for table in profiles.values()}))
 
 
-def _sliders(probes: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame | None]) -> str:
+def _sliders(probes: Tables, fits: Mapping[str, pd.DataFrame | None]) -> str:
     """One slider over epochs per probed training."""
     parts: list[Markup] = []
     for label, probe in probes.items():
@@ -153,15 +147,14 @@ def _sliders(probes: Mapping[str, pd.DataFrame], fits: Mapping[str, pd.DataFrame
     return Markup("").join(parts)
 
 
-def _finding(label: str, table: pd.DataFrame, fits: pd.DataFrame, several: bool) -> Finding:
+def _finding(table: pd.DataFrame, fits: pd.DataFrame) -> Finding:
     token = read_token(table)
     found = spikes(table)
     spike = found[found["token"] == token].to_dict("records")[0]
-    who = f"{label}: " if several else ""
     over = float(spike["over_pixels"])
     pixels = f"{short(over)} times the raw pixels, " if over == over else ""
     text = (
-        f"{who}the classes are fuzziest in block {int(spike['place'])} (D = {short(float(spike['peak']))}, "
+        f"the classes are fuzziest in block {int(spike['place'])} (D = {short(float(spike['peak']))}, "
         f"{pixels}{short(float(spike['over_embedding']))} times the patch embedding) and "
         f"{short(float(spike['fall']))} times less so in the last block"
     )

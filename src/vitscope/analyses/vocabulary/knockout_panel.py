@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.vocabulary.panel import sizes
 from vitscope.report import figures as f
 from vitscope.report.lens_drawing import draw_heads
 from vitscope.report.numbers import in_brackets, short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of, told
 
 TOKENS, HEADS = "vocabulary_knockout_tokens", "vocabulary_knockout_heads"
 
 
 @register_panel("vocabulary_knockout")
-def knockout_panel(runs: Mapping[str, Run]) -> Panel | None:
+def knockout_panel(runs: Runs) -> Panel | None:
     """Bars for hidden tokens, a heat map of heads."""
     tokens, heads = tables_of(runs, TOKENS), tables_of(runs, HEADS)
     if not tokens:
@@ -54,12 +47,12 @@ def knockout_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TOKENS: stacked(tokens)} | ({HEADS: stacked(heads)} if heads else {}),
         protocol=protocol(runs, TOKENS, "hidden keys get no attention, a token always sees itself; paired differences"),
-        findings=[x for label in tokens for x in _findings(label, tokens[label], heads.get(label), len(runs) > 1)],
+        findings=told({label: _findings(t, heads.get(label)) for label, t in tokens.items()}, len(runs) > 1),
         order=26,
     )
 
 
-def draw_tokens(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_tokens(tables: Tables, labels: list[str]) -> Figure:
     """Models side by side, one group of bars per hidden token."""
     styles = f.model_styles(labels)
     fig, (ax,) = f.new_figure(height=2.6)
@@ -76,19 +69,18 @@ def draw_tokens(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _findings(label: str, tokens: pd.DataFrame, heads: pd.DataFrame | None, several: bool) -> list[Finding]:
-    who = f"{label}: " if several else ""
+def _findings(tokens: pd.DataFrame, heads: pd.DataFrame | None) -> list[Finding]:
     found = []
     for row in tokens[tokens["distance"] == 0].to_dict("records"):
         text = (
-            f"{who}without sight of the first token, the next one changes by {short(float(row['change']))} nats in "
+            f"without sight of the first token, the next one changes by {short(float(row['change']))} nats in "
             f"log-probability{in_brackets(row, 'change')}."
         )
         found.append(Finding(text, 0.5))
     if heads is not None:
         row = heads.sort_values("change").to_dict("records")[0]
         text = (
-            f"{who}the most needed head is head {row['head']} of block {row['block']}: silencing it changes the "
+            f"the most needed head is head {row['head']} of block {row['block']}: silencing it changes the "
             f"log-probability of the next token by {short(float(row['change']))} nats{in_brackets(row, 'change')}."
         )
         found.append(Finding(text, 0.55))

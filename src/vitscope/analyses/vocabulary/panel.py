@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report import lens_drawing as d
 from vitscope.report.card import Card
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, name_models, protocol, stacked, tables_of, told
 
 LEVEL, CHANGE, KNOWN = "vocabulary_identifiability", "vocabulary_change", "vocabulary_known"
 
 
 @register_panel("vocabulary")
-def vocabulary_panel(runs: Mapping[str, Run]) -> Panel | None:
+def vocabulary_panel(runs: Runs) -> Panel | None:
     """Log-probability and rank of the next token per block, what the branches add, and from when on it is known."""
     levels, changes, known = (tables_of(runs, name) for name in (LEVEL, CHANGE, KNOWN))
     if not levels or not changes or not known:
@@ -59,13 +52,13 @@ def vocabulary_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={LEVEL: stacked(levels), CHANGE: stacked(changes), KNOWN: stacked(known)},
         protocol=protocol(runs, LEVEL, "the model's own final norm and head; the true class is the next token"),
-        findings=[x for label in known for x in _findings(label, known[label], changes[label], len(runs) > 1)],
+        findings=told({label: _findings(t, changes[label]) for label, t in known.items()}, len(runs) > 1),
         order=20,
         card=_card(levels),
     )
 
 
-def _card(levels: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(levels: Tables) -> Card | None:
     rows = {label: d.over_blocks(table, "resid_post") for label, table in levels.items()}
     return d.rates_card(
         rows,
@@ -77,7 +70,7 @@ def _card(levels: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def sizes(tables: Mapping[str, pd.DataFrame]) -> str:
+def sizes(tables: Tables) -> str:
     """'2,313 tokens of 4 documents', of each model where they differ."""
     found = [
         f"{int(t['n_tokens'].max()):,} tokens of {int(t['n_documents'].max()):,} documents" for t in tables.values()
@@ -85,7 +78,7 @@ def sizes(tables: Mapping[str, pd.DataFrame]) -> str:
     return " and ".join(dict.fromkeys(found))
 
 
-def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_levels(tables: Tables, labels: list[str]) -> Figure:
     """Mean log p on the left, share known on the right; the embedding is at -1."""
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.9, columns=2, share_y=False)
@@ -99,17 +92,17 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
             level = -np.log(count) if value == "log_probability" else 100 / count
             f.null_line(ax, float(level), "chance" if place == 0 else "_")
         ax.set_ylim(top=max(0, ax.get_ylim()[1])) if value == "log_probability" else ax.set_ylim(bottom=0)
-        d.blocks_with_embedding(ax, max(int(t["block"].max()) for t in tables.values()) + 1)
+        d.blocks_with_embedding(ax, blocks_of(tables))
         f.label_axes(ax, y=title)
         f.direct_labels(ax)
     name_models(fig, labels, tables)
     return fig
 
 
-def _findings(label: str, known: pd.DataFrame, changes: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(known: pd.DataFrame, changes: pd.DataFrame) -> list[Finding]:
     rows = known[known["tokens"] == "all"].to_dict("records")
     last, low, high = (100 - float(rows[-1][key]) for key in ("rate", "rate_high", "rate_low"))
-    text = f"{_who(label, several)}{short(last)} % of the next tokens are the first guess after the last block"
+    text = f"{short(last)} % of the next tokens are the first guess after the last block"
     text += f" (95 % interval {short(low)} to {short(high)} %)"
     if last > 0:
         half = next(row["known_from"] for row in rows if row["known"] >= last / 2)
@@ -117,11 +110,7 @@ def _findings(label: str, known: pd.DataFrame, changes: pd.DataFrame, several: b
         text += f"; half of these are known {where}"
     added = {point: float(d.over_blocks(changes, point)["change"].sum()) for point in d.BRANCHES}
     more = (
-        f"{_who(label, several)}over all blocks attention adds {short(added['attn_out'])} nats to the log-probability "
+        f"over all blocks attention adds {short(added['attn_out'])} nats to the log-probability "
         f"of the next token, the MLPs {short(added['mlp_out'])}."
     )
     return [Finding(text + ".", 0.7), Finding(more, 0.5)]
-
-
-def _who(label: str, several: bool) -> str:
-    return f"{label}: " if several else ""

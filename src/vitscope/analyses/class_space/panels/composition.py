@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.class_space.conventions import SHARES, SOURCES, exclusive_shares
 from vitscope.analyses.class_space.panels.identifiability import variant_text
-from vitscope.analyses.class_space.panels.parts import blocks_of, images_text, kinds_of, named, who
+from vitscope.analyses.class_space.panels.parts import images_text, kinds_of, named, who
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, protocol, stacked, tables_of, told
 
 TABLE, MATCHES = "class_space_composition", "class_space_matches"
 COLOURS = {"previous": f.NULL, "attention": f.ORANGE, "mlp": f.SKY, "several": f.PURPLE, "none": f.INK}
@@ -27,7 +20,7 @@ NAMES = {"previous": "previous block", "attention": "attention", "mlp": "MLP", "
 
 
 @register_panel("class_space_composition")
-def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
+def composition_panel(runs: Runs) -> Panel | None:
     """Exclusive shares, stacked."""
     tables = {label: exclusive(t) for label, t in tables_of(runs, MATCHES).items()}
     if not tables:
@@ -51,7 +44,7 @@ def composition_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables_of(runs, TABLE))},
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.composition")),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=22,
     )
 
@@ -66,7 +59,7 @@ def exclusive(matches: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw_stack(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_stack(tables: Tables) -> Figure:
     """A row per model, a column per kind of token."""
     kinds = kinds_of(tables, ("class", "image"))
     fig, axes = f.new_figure(height=0.9 + 1.7 * len(tables), rows=len(tables), columns=len(kinds))
@@ -93,14 +86,14 @@ def draw_stack(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     part = table[table["tokens"] == "image"].pivot_table(index="block", columns="source", values="share")
     if not len(part):
         return []
     block = int(part["none"].to_numpy().argmax())
     last = {source: short(float(part[source].iloc[-1])) for source in SHARES}
     text = (
-        f"{who(label, several)}in the last block {last['previous']} % of the image tokens keep the class they had, the "
+        f"in the last block {last['previous']} % of the image tokens keep the class they had, the "
         f"MLP alone decides {last['mlp']} %, attention alone {last['attention']} %, several agree on "
         f"{last['several']} %, and {last['none']} % carry a class that none of them had. Most composition happens in "
         f"block {block} ({short(float(part['none'].max()))} %)."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
+import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vitscope.analyses.class_space.panels.learnt import (
@@ -19,7 +18,6 @@ from vitscope.analyses.class_space.panels.parts import (
     POINT_NAMES,
     POINT_STYLES,
     banded,
-    blocks_of,
     control_line,
     draw_differences,
     images_text,
@@ -34,20 +32,14 @@ from vitscope.report import figures as f
 from vitscope.report.card import Card
 from vitscope.report.lens_drawing import over_blocks, rates_card
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, name_models, protocol, stacked, tables_of, told
 
 TABLE = "class_space_identifiability"
 
 
 @register_panel("class_space")
-def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
+def identifiability_panel(runs: Runs) -> Panel | None:
     """Identifiability per block, layer by layer, and class-labelled against context tokens."""
     tables = tables_of(runs, TABLE)
     if not tables:
@@ -103,15 +95,15 @@ def identifiability_panel(runs: Mapping[str, Run]) -> Panel | None:
         },
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.identifiability")),
         findings=[
-            *(x for label, table in tables.items() for x in _findings(label, table, compared, len(runs) > 1)),
-            *(learnt_finding(label, rows, len(runs) > 1) for label, rows in learnt.items()),
+            *told({label: _findings(table, compared.get(label)) for label, table in tables.items()}, len(runs) > 1),
+            *told({label: [learnt_finding(rows)] for label, rows in learnt.items()}, len(runs) > 1),
         ],
         order=20,
         card=_card(tables),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     """How many patches know the class at the end, and how that grows from block to block."""
     rows = {label: over_blocks(table, "resid_post", "image") for label, table in tables.items()}
     return rates_card(
@@ -125,7 +117,7 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def variant_text(runs: Mapping[str, Run], analysis: str) -> str:
+def variant_text(runs: Runs, analysis: str) -> str:
     """'variant exact, final norm and head own', from the runs' configuration."""
     found = []
     for run in runs.values():
@@ -134,7 +126,7 @@ def variant_text(runs: Mapping[str, Run], analysis: str) -> str:
     return " / ".join(sorted(set(found)))
 
 
-def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_levels(tables: Tables, labels: list[str]) -> Figure:
     """Mean r above, rate of r = 1 below; a column per kind of token, a line per model."""
     kinds, styles = kinds_of(tables), f.model_styles(labels)
     fig, axes = f.new_figure(height=4.4, rows=2, columns=len(kinds))
@@ -161,17 +153,17 @@ def draw_levels(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def chance_levels(tables: Mapping[str, pd.DataFrame]) -> list[float]:
+def chance_levels(tables: Tables) -> list[float]:
     """Mean r of a random order, for each number of classes that a model has; none for tables that do not say."""
     counts = {int(k) for table in tables.values() if "n_classes" in table for k in table["n_classes"].unique()}
     return [chance(k) for k in sorted(counts)]
 
 
-def _chance_text(tables: Mapping[str, pd.DataFrame]) -> str:
+def _chance_text(tables: Tables) -> str:
     return " or ".join(short(level) for level in chance_levels(tables)) or "chance"
 
 
-def draw_layers(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_layers(tables: Tables) -> Figure:
     """Share of tokens whose logit rises; a row per model, a column per kind of token, a line per point."""
     kinds = kinds_of(tables, ("class", "image"))
     fig, axes = f.new_figure(height=0.8 + 1.8 * len(tables), rows=len(tables), columns=len(kinds))
@@ -191,7 +183,7 @@ def draw_layers(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def draw_comparison(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_comparison(tables: Tables, labels: list[str]) -> Figure:
     """Class-labelled minus context tokens: identifiability of the block output, logit change of the attention layer."""
     styles = f.model_styles(labels)
     shown = (
@@ -206,7 +198,7 @@ def draw_comparison(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fi
     return fig
 
 
-def _control_text(tables: Mapping[str, pd.DataFrame]) -> str:
+def _control_text(tables: Tables) -> str:
     return (
         " Dotted: the same architecture with random weights."
         if any("mean_control" in t.columns for t in tables.values())
@@ -214,16 +206,16 @@ def _control_text(tables: Mapping[str, pd.DataFrame]) -> str:
     )
 
 
-def _findings(label: str, table: pd.DataFrame, compared: Mapping[str, pd.DataFrame], several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame, compared: pd.DataFrame | None) -> list[Finding]:
     found = []
     rows = table[table["point"] == "resid_post"]
-    for kind in kinds_of({label: table}, ("class", "image")):
+    for kind in kinds_of({"": table}, ("class", "image")):
         part = rows[rows["tokens"] == kind].sort_values("block")
         last = part.iloc[-1]
         early = part[part["rate"] >= last["rate"] / 2]["block"]
         span = interval(last.to_dict(), "rate_", " %")
         text = (
-            f"{who(label, several)}{short(float(last['rate']))} % of the {named(kind)} ({span}) carry the true "
+            f"{short(float(last['rate']))} % of the {named(kind)} ({span}) carry the true "
             f"class on top after the last block"
         )
         if kind == "image":
@@ -231,13 +223,12 @@ def _findings(label: str, table: pd.DataFrame, compared: Mapping[str, pd.DataFra
         if len(early) and float(last["rate"]) > 0:
             text += f"; half of that is reached at block {int(early.iloc[0])} of {len(part) - 1}"
         found.append(Finding(text + ".", 0.75 if kind == "image" else 0.5))
-    if label in compared:
-        part = compared[label]
-        part = part[(part["measure"] == "identifiability") & (part["point"] == "resid_post")]
+    if compared is not None:
+        part = compared[(compared["measure"] == "identifiability") & (compared["point"] == "resid_post")]
         clear = part[(part["p_holm"] < 0.05) & (part["difference"] > 0)]
         top = largest(part, "difference")
         text = (
-            f"{who(label, several)}tokens on the object identify the class better than context tokens in {len(clear)} "
+            f"tokens on the object identify the class better than context tokens in {len(clear)} "
             f"of {len(part)} blocks (sign-flip test over {int(top['n_images']):,} images, corrected); the difference "
             f"is largest in block {int(top['block'])}: {short(float(top['difference']))} ({interval(top)})."
         )

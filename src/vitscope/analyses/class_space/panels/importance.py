@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.memories import LAYERS
-from vitscope.analyses.class_space.panels.parts import interval, largest, who
+from vitscope.analyses.class_space.panels.parts import interval, largest
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of, told
 
 TABLE, SHOWN = "class_space_memory_importance", 20
 
 
 @register_panel("class_space_importance")
-def importance_panel(runs: Mapping[str, Run]) -> Panel | None:
+def importance_panel(runs: Runs) -> Panel | None:
     """The memories with the largest contribution, of all blocks."""
     tables = tables_of(runs, TABLE)
     if not tables:
@@ -38,12 +32,12 @@ def importance_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(best)},
         protocol=protocol(runs, TABLE, variant_text(runs, "importance") + _asked(runs)),
-        findings=[_finding(label, table, len(runs) > 1) for label, table in best.items()],
+        findings=told({label: [_finding(table)] for label, table in best.items()}, len(runs) > 1),
         order=25,
     )
 
 
-def _asked(runs: Mapping[str, Run]) -> str:
+def _asked(runs: Runs) -> str:
     found = set()
     for run in runs.values():
         options = (run.config.get("analyses") or {}).get("importance") or {}
@@ -52,10 +46,10 @@ def _asked(runs: Mapping[str, Run]) -> str:
     return ", " + " / ".join(sorted(found))
 
 
-def _finding(label: str, table: pd.DataFrame, several: bool) -> Finding:
+def _finding(table: pd.DataFrame) -> Finding:
     top = largest(table, "contribution")
     text = (
-        f"{who(label, several)}the memory that speaks most for the class is number {int(top['memory'])} in the "
+        f"the memory that speaks most for the class is number {int(top['memory'])} in the "
         f"{LAYERS[str(top['layer'])]} of block {int(top['block'])}, which points to {top['class_name']}: contribution "
         f"{short(float(top['contribution']))} ({interval(top, 'contribution_')})."
     )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
+import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vitscope.analyses.class_space.panels.parts import banded, blocks_of, interval, who
+from vitscope.analyses.class_space.panels.parts import banded, interval, who
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from vitscope.report.panel import Finding, Tables
+from vitscope.report.panel_parts import blocks_of
 
 FIGURE = "class_space_learnt"
 LENSES = ("linear", "refined")
@@ -27,7 +23,7 @@ _STYLES = {
 }
 
 
-def with_lenses(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def with_lenses(tables: Tables) -> dict[str, pd.DataFrame]:
     """The rows of whole images, of the models that have a learnt lens."""
     found = {label: table[table["tokens"] == "whole"] for label, table in tables.items()}
     return {label: rows for label, rows in found.items() if len(rows)}
@@ -43,7 +39,7 @@ def caption(images: str) -> str:
     )
 
 
-def draw_learnt(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_learnt(tables: Tables) -> Figure:
     """Mean r at the left, rate of r = 1 at the right; a row per model, a line per reading."""
     fig, axes = f.new_figure(height=0.9 + 2.0 * len(tables), rows=len(tables), columns=2, share_y=False)
     for i, (label, table) in enumerate(tables.items()):
@@ -62,7 +58,7 @@ def draw_learnt(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def learnt_finding(label: str, rows: pd.DataFrame, several: bool) -> Finding:
+def learnt_finding(rows: pd.DataFrame) -> Finding:
     """Where a learnt lens sees most more than the plain projection."""
     plain = rows[rows["point"] == "resid_post"].set_index("block")
     learnt = rows[rows["point"].isin(LENSES)]
@@ -71,7 +67,7 @@ def learnt_finding(label: str, rows: pd.DataFrame, several: bool) -> Finding:
     before = plain.loc[best["block"]].to_dict()
     lens = f"the {_NAMES[best['point']]} {'puts' if best['point'] == 'linear' else 'put'}"
     text = (
-        f"{who(label, several)}after block {int(best['block'])} {lens} the true class on top in "
+        f"after block {int(best['block'])} {lens} the true class on top in "
         f"{short(float(best['rate']))} % of the images ({interval(best, 'rate_', ' %')}), the plain projection in "
         f"{short(float(before['rate']))} % ({interval(before, 'rate_', ' %')})."
     )

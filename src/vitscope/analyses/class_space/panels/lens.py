@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
 from PIL import Image
 
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.report import figures as f
 from vitscope.report.gallery import asked_first
-from vitscope.report.panel import Panel, register_panel
+from vitscope.report.panel import Panel, Runs, Tables, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 MAPS, TOPK = "maps_class_space", "class_space_topk"
 MAP = "identifiability of the class"
@@ -40,7 +38,7 @@ class Row:
 
 
 @register_panel("class_space_lens")
-def lens_panel(runs: Mapping[str, Run]) -> Panel | None:
+def lens_panel(runs: Runs) -> Panel | None:
     """Identifiability over a few images, and the top classes of their class token, block by block."""
     maps, tops = tables_of(runs, MAPS), tables_of(runs, TOPK)
     if not maps and not tops:
@@ -83,7 +81,7 @@ def class_token(run: Run, topk: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def choose_rows(runs: Mapping[str, Run], maps: Mapping[str, pd.DataFrame]) -> list[Row]:
+def choose_rows(runs: Runs, maps: Tables) -> list[Row]:
     """At most ROWS of all models together; images that were asked for by number first."""
     found: list[Row] = []
     for label, table in list(maps.items())[:ROWS]:
@@ -110,8 +108,6 @@ def _picture(run: Run, number: int) -> np.ndarray | None:
 
 def covered(picture: np.ndarray, cells: pd.DataFrame) -> np.ndarray:
     """A grey picture (h, w) under the colours of one block's map: (h, w, 3) in 0..1."""
-    from matplotlib import colormaps
-
     grid = np.zeros((int(cells["row"].max()) + 1, int(cells["col"].max()) + 1))
     grid[cells["row"].to_numpy(), cells["col"].to_numpy()] = cells["value"].to_numpy()
     h, w = picture.shape
@@ -125,10 +121,8 @@ def shown_blocks(cells: pd.DataFrame) -> list[int]:
     return np.linspace(0, last, min(last + 1, COLUMNS)).round().astype(int).tolist()
 
 
-def draw_maps(rows: Sequence[Row], said: Mapping[str, pd.DataFrame], several: bool) -> Figure:
+def draw_maps(rows: Sequence[Row], said: Tables, several: bool) -> Figure:
     """A row per image, a column per block of its model."""
-    from matplotlib.cm import ScalarMappable
-
     columns = max(len(shown_blocks(row.cells)) for row in rows)
     side = min(1.3, 0.86 * f.PAGE / columns)
     height = 0.35 + (side + 0.22) * len(rows)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.class_space.panels import parts as p
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, name_models, protocol, stacked, tables_of, told
 
 TABLE = "probes"
 KINDS = {"class": "class token", "image": "image tokens", "mean": "mean token"}
 
 
 @register_panel("class_space_probes")
-def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
+def probes_panel(runs: Runs) -> Panel | None:
     """Probe accuracy beside the class projection, per block and point."""
     tables = tables_of(runs, TABLE)
     if not tables:
@@ -47,7 +41,7 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables)},
         protocol=protocol(runs, TABLE, variant_text(runs, "probes")),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=27,
     )
 
@@ -57,12 +51,12 @@ def main_rows(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["alpha"] == table["alpha"].iloc[0]]
 
 
-def draw_probes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_probes(tables: Tables, labels: list[str]) -> Figure:
     """Rows: kinds of tokens; columns: points."""
     styles = f.model_styles(labels)
     kinds = [k for k in KINDS if any(k in set(t["tokens"]) for t in tables.values())]
     fig, axes = f.new_figure(height=0.7 + 1.7 * len(kinds), rows=len(kinds), columns=3)
-    blocks = p.blocks_of(tables)
+    blocks = blocks_of(tables)
     for i, kind in enumerate(kinds):
         for j, (point, title) in enumerate(p.POINT_NAMES.items()):
             ax = axes[3 * i + j]
@@ -86,7 +80,7 @@ def draw_probes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     rows = main_rows(table)
     rows = rows[(rows["point"] == "resid_post") & rows["tokens"].isin(["image", "mean"])]
     if not len(rows):
@@ -95,7 +89,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
     rows = rows[rows["tokens"] == kind].sort_values("block")
     row = p.largest(rows.assign(ahead=rows["accuracy"] - rows["projection_among"]), "ahead")
     text = (
-        f"{p.who(label, several)}a linear probe on the {KINDS[kind]} is furthest ahead of the model's own head in "
+        f"a linear probe on the {KINDS[kind]} is furthest ahead of the model's own head in "
         f"block {int(row['block'])}: {short(float(row['accuracy']))} % ({p.interval(row, unit=' %')}) "
         f"against {short(float(row['projection_among']))} %, among "
         f"{int(row['n_classes'])} classes."

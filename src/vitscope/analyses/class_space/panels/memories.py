@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.analyses.class_space.panels import parts as p
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import blocks_of, name_models, protocol, stacked, tables_of, told
 
 TABLE, WEIGHTS = "class_space_memories", "class_space_value_agreement"
 OUTCOME, BY_OUTCOME = "class_space_memories_right_wrong", "class_space_memories_by_outcome"
@@ -25,7 +19,7 @@ NULL = f.LineStyle(f.MUTED, "", "--")
 
 
 @register_panel("class_space_memories")
-def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
+def memories_panel(runs: Runs) -> Panel | None:
     """Agreement of classes with the weights' value vectors, and how often tokens use the right ones."""
     tables, weights = tables_of(runs, TABLE), tables_of(runs, WEIGHTS)
     if not tables:
@@ -63,7 +57,7 @@ def memories_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables), WEIGHTS: stacked(weights), **more},
         protocol=protocol(runs, TABLE, variant_text(runs, "class_space.memories")),
-        findings=[x for label in tables for x in _findings(label, tables[label], directions[label], len(runs) > 1)],
+        findings=told({label: _findings(t, directions[label]) for label, t in tables.items()}, len(runs) > 1),
         order=24,
     )
 
@@ -73,19 +67,19 @@ def _last_head(weights: pd.DataFrame) -> pd.DataFrame:
     return weights[weights["head"] == weights["head"].iloc[-1]] if "head" in weights else weights
 
 
-def _has_null(tables: Mapping[str, pd.DataFrame]) -> bool:
+def _has_null(tables: Tables) -> bool:
     return any("agreement_null" in t.columns for t in tables.values())
 
 
-def _has_control(tables: Mapping[str, pd.DataFrame]) -> bool:
+def _has_control(tables: Tables) -> bool:
     return any("agreement_control" in t.columns for t in tables.values())
 
 
-def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_memories(tables: Tables, weights: Tables, labels: list[str]) -> Figure:
     """Rows: attention and MLP; columns: weights, key-value agreement, compositionality."""
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=4.2, rows=2, columns=3, share_y=False)
-    blocks = p.blocks_of(tables)
+    blocks = blocks_of(tables)
     tops = [0.0, 0.0, 0.0]
     for i, (layer, name) in enumerate(LAYERS.items()):
         columns = (("mean", "class-value cosine"), ("agreement", "key-value (%)"), ("composed", "composed (%)"))
@@ -114,7 +108,7 @@ def draw_memories(tables: Mapping[str, pd.DataFrame], weights: Mapping[str, pd.D
     return fig
 
 
-def draw_outcomes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_outcomes(tables: Tables, labels: list[str]) -> Figure:
     """Agreement of right minus wrong images; a column for attention and one for the MLP."""
     styles = f.model_styles(labels)
     fig, axes = f.new_figure(height=2.6, columns=2)
@@ -125,11 +119,11 @@ def draw_outcomes(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figu
     return fig
 
 
-def _findings(label: str, table: pd.DataFrame, weights: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame, weights: pd.DataFrame) -> list[Finding]:
     best = p.largest(weights, "mean")
     clear = int((weights["p_holm"] < 0.05).sum())
     text = (
-        f"{p.who(label, several)}the best value vector of a class has a cosine of {short(float(best['mean']))} with it "
+        f"the best value vector of a class has a cosine of {short(float(best['mean']))} with it "
         f"in the {LAYERS[str(best['layer'])]} of block {int(best['block'])} (random weights: "
         f"{short(float(best['mean_control']))}); {clear} of {len(weights)} layers lie above random weights "
         f"(sign-flip test over {int(best['n_classes']):,} classes, corrected)."
@@ -139,7 +133,7 @@ def _findings(label: str, table: pd.DataFrame, weights: pd.DataFrame, several: b
     if len(image):
         top = p.largest(image, "agreement")
         text = (
-            f"{p.who(label, several)}{short(float(top['agreement']))} % of the image tokens "
+            f"{short(float(top['agreement']))} % of the image tokens "
             f"({p.interval(top, 'agreement_', ' %')}) call a memory of the true class in the "
             f"{LAYERS[str(top['layer'])]} of block {int(top['block'])}."
         )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+from vitscope.report.panel import Tables
+from vitscope.report.panel_parts import blocks_of, counts
 
 KINDS = ("class", "distillation", "image", "register")
 POINT_NAMES = {"resid_post": "block output", "attn_out": "attention output", "mlp_out": "MLP output"}
@@ -23,7 +23,7 @@ POINT_STYLES = {
 }
 
 
-def kinds_of(tables: Mapping[str, pd.DataFrame], wanted: Sequence[str] = KINDS) -> list[str]:
+def kinds_of(tables: Tables, wanted: Sequence[str] = KINDS) -> list[str]:
     """Kinds of tokens that any model has, in a fixed order."""
     there = {kind for table in tables.values() for kind in table["tokens"].unique()}
     return [kind for kind in wanted if kind in there]
@@ -36,14 +36,9 @@ def named(kind: str) -> str:
     )
 
 
-def blocks_of(tables: Mapping[str, pd.DataFrame]) -> int:
-    return max(int(table["block"].max()) for table in tables.values()) + 1
-
-
-def images_text(tables: Mapping[str, pd.DataFrame]) -> str:
+def images_text(tables: Tables) -> str:
     """'1,000 images', or '192 and 1,000 images'."""
-    counts = sorted({int(table["n_images"].max()) for table in tables.values()})
-    return " and ".join(f"{count:,}" for count in counts) + " images"
+    return f"{counts(tables, 'n_images')} images"
 
 
 def control_line(ax: Axes, rows: pd.DataFrame, column: str, name: bool = False) -> None:
@@ -65,9 +60,7 @@ def banded(ax: Axes, rows: pd.DataFrame, column: str, style: f.LineStyle, prefix
     f.line_per_block(ax, rows["block"], rows[column], style=style, label="_", low=low, high=high)
 
 
-def draw_differences(
-    ax: Axes, tables: Mapping[str, pd.DataFrame], styles: Mapping[str, f.LineStyle], title: str
-) -> None:
+def draw_differences(ax: Axes, tables: Tables, styles: Mapping[str, f.LineStyle], title: str) -> None:
     """The column `difference` per block with its interval; filled where its corrected p is below 0.05."""
     for i, (label, table) in enumerate(tables.items()):
         rows, style = table.sort_values("block"), styles[label]

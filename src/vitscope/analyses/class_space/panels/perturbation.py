@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.analyses.class_space.conventions import REMOVALS
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import images_text, interval, named, records, who
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of, told
 
 TABLE, ACCURACY = "perturbation", "perturbation_accuracy"
 NAMES = {
@@ -31,7 +25,7 @@ NAMES = {
 
 
 @register_panel("class_space_perturbation")
-def perturbation_panel(runs: Mapping[str, Run]) -> Panel | None:
+def perturbation_panel(runs: Runs) -> Panel | None:
     """Before and after, the same tokens on both sides."""
     tables, accuracies = tables_of(runs, TABLE), tables_of(runs, ACCURACY)
     if not tables:
@@ -54,12 +48,12 @@ def perturbation_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables), ACCURACY: stacked(accuracies)},
         protocol=protocol(runs, TABLE, f"{variant_text(runs, 'perturbation')}, {edited_text(runs)}"),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=26,
     )
 
 
-def edited_text(runs: Mapping[str, Run]) -> str:
+def edited_text(runs: Runs) -> str:
     """'attention edited in all blocks', or in which."""
     found = []
     for run in runs.values():
@@ -68,7 +62,7 @@ def edited_text(runs: Mapping[str, Run]) -> str:
     return f"attention edited in {' / '.join(sorted(set(found)))}"
 
 
-def _missing_text(runs: Mapping[str, Run], accuracies: Mapping[str, pd.DataFrame]) -> str:
+def _missing_text(runs: Runs, accuracies: Tables) -> str:
     """Which models have no removals although they were asked for, as they are unless `kinds` says otherwise."""
     missing = []
     for label, table in accuracies.items():
@@ -84,7 +78,7 @@ def last_rows(table: pd.DataFrame) -> pd.DataFrame:
     return table[about & (table["block"] == table["block"].max())]
 
 
-def draw_pairs(tables: Mapping[str, pd.DataFrame], accuracies: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_pairs(tables: Tables, accuracies: Tables) -> Figure:
     """A row per model; rates on the left, accuracy on the right."""
     kinds = [k for k in NAMES if any(k in set(t["perturbation"]) for t in accuracies.values())]
     fig, axes = f.new_figure(
@@ -123,7 +117,7 @@ def _pair(ax: Axes, place: int, before: float, after: float) -> None:
     ax.plot([after], [place], marker="o", color=f.BLUE, linestyle="", clip_on=False)
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     last = records(last_rows(table), "perturbation")
     found = []
     for kind, interest in (("self_only", 0.6), ("no_cls", 0.5), ("without_context", 0.55)):
@@ -131,7 +125,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
             row = last[kind]
             before, after, change = (short(float(row[f"rate_{part}"])) for part in ("before", "after", "change"))
             text = (
-                f"{who(label, several)}{NAMES[kind]}: {after} % of the {named(row['tokens'])} identify the class "
+                f"{NAMES[kind]}: {after} % of the {named(row['tokens'])} identify the class "
                 f"instead of {before} % (change {change} points, {interval(row, 'rate_change_')})."
             )
             found.append(Finding(text, interest))

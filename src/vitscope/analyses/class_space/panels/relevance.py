@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
+import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vitscope.analyses.class_space.panels.identifiability import variant_text
 from vitscope.analyses.class_space.panels.parts import images_text, interval, largest, records, who
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of, told
 
 TABLE, CURVES = "relevance", "relevance_curves"
 STYLES = {
@@ -46,7 +39,7 @@ NAMES = {
 
 
 @register_panel("class_space_relevance")
-def relevance_panel(runs: Mapping[str, Run]) -> Panel | None:
+def relevance_panel(runs: Runs) -> Panel | None:
     """Perturbation curves and the table of methods."""
     tables, curves = tables_of(runs, TABLE), tables_of(runs, CURVES)
     if not tables:
@@ -81,12 +74,12 @@ def relevance_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables), CURVES: stacked(curves)},
         protocol=protocol(runs, TABLE, variant_text(runs, "relevance") + unusual_text(runs)),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=28,
     )
 
 
-def unusual_text(runs: Mapping[str, Run]) -> str:
+def unusual_text(runs: Runs) -> str:
     """', maps of block 3, attention_head 1, target prediction'; '' where all is usual."""
     found = []
     for run in runs.values():
@@ -102,7 +95,7 @@ def unusual_text(runs: Mapping[str, Run]) -> str:
     return f", maps of {text}" if text else ""
 
 
-def draw_curves(curves: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_curves(curves: Tables) -> Figure:
     """A row per model: negative and positive perturbation."""
     fig, axes = f.new_figure(height=0.9 + 2.1 * len(curves), rows=len(curves), columns=2)
     for i, (label, table) in enumerate(curves.items()):
@@ -124,7 +117,7 @@ def draw_curves(curves: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def draw_methods(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_methods(tables: Tables) -> Figure:
     """One point per method, named beside it."""
     masked = {label: t for label, t in tables.items() if "pointing" in t.columns}
     fig, axes = f.new_figure(width=f.PAGE * 0.75, height=0.6 + 2.6 * len(masked), rows=len(masked))
@@ -146,13 +139,13 @@ def draw_methods(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     real, chance = table[table["method"] != "random"], records(table, "method")["random"]
     if not len(real):
         return []
     best = largest(real, "negative_area")
     text = (
-        f"{who(label, several)}{NAMES[best['method']]} gives the most faithful maps: area "
+        f"{NAMES[best['method']]} gives the most faithful maps: area "
         f"{short(float(best['negative_area']))} under the negative curve against "
         f"{short(float(chance['negative_area']))} for random order (gain {short(float(best['negative_gain']))}, "
         f"{interval(best, 'negative_gain_')})"
