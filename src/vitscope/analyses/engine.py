@@ -13,7 +13,11 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import nn
+from tqdm import tqdm
 
 from vitscope.analyses.base import Analysis, Setting
 from vitscope.analyses.control import check_control, shared_twin, start_controls
@@ -23,18 +27,14 @@ from vitscope.analyses.options import EngineOptions
 from vitscope.analyses.request import AnalyzeOptions, call
 from vitscope.analyses.selection import Wanted, choose_analyses, start_analyses
 from vitscope.analyses.share import Share, check_world
+from vitscope.data import Data
 from vitscope.data.dealing import batch_size_of, dealt_images
 from vitscope.data.own import check_whole
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.processes import Processes
+from vitscope.runs import Run
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from vitscope.data import Data
-    from vitscope.models import Model
-    from vitscope.runs import Run
 
 logger = logging.getLogger("vitscope")
 # a resumed run may find the same weights (by their hash) elsewhere
@@ -72,6 +72,17 @@ def analyze(
     if analyses is not None and (request.only is not None or request.set):
         raise VitscopeError("`analyses` are given, and `only` or `set` as well: choose one way to name them.")
     return call(request, model, data, wanted, command=command, kind=kind, explicit=explicit)
+
+
+def analyze_below(
+    folder: Path, name: str, model: Model, data: Data, analysis: Analysis, batch_size: int, seed: int
+) -> Path:
+    """A pass that an analysis needs of its own: a run below the state of that in `folder`, resumed and shared alike."""
+    place = folder / "state" / name
+    progress = sys.stderr.isatty()  # the outer bar stands still meanwhile; a log file needs no second one
+    how: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "save_every": 600.0, "progress": progress}
+    analyze(model, data, [analysis], place, report=False, gallery=0, **how)
+    return place
 
 
 def analyze_models(
@@ -120,8 +131,6 @@ def analyze_one(
     kind: str,
 ) -> Run:
     """One model: start or resume its run, count this process's share, and put the shares together."""
-    from vitscope.runs import Run
-
     task = task_of(data)
     data, order = task.match(model, data)
     together = batch_size_of(data, options.batch_size)
@@ -208,8 +217,6 @@ def resolved_config(
 
 def weights_digest(module: nn.Module) -> str:
     """A hash of all parameters and buffers: a run must not go on with weights that were changed meanwhile."""
-    import torch
-
     digest = hashlib.blake2b(digest_size=16)
     for name, value in module.state_dict().items():
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
@@ -219,16 +226,12 @@ def weights_digest(module: nn.Module) -> str:
 
 def _say(text: str, options: EngineOptions, processes: Processes) -> None:
     """A line for the user, where the progress bar would be."""
-    from tqdm import tqdm
-
     logger.info(text)
     if options.progress and processes.first:
         tqdm.write(text, file=sys.stderr)
 
 
 def _progress_bar(share: Share, options: EngineOptions, processes: Processes) -> Any:
-    from tqdm import tqdm
-
     name = share.run.label + (f" (process 0 of {processes.world})" if processes.world > 1 else "")
     return tqdm(
         total=share.setting.images,
@@ -242,7 +245,7 @@ def _progress_bar(share: Share, options: EngineOptions, processes: Processes) ->
 
 
 def _draw(runs: list[Run], page: Path) -> None:
-    from vitscope.report import build_report
+    from vitscope.report import build_report  # with matplotlib
 
     build_report(runs, page)
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Setting
+from vitscope.architectures.text_layout import token_ids
+from vitscope.data.batch import Batch
+from vitscope.models import Model
+from vitscope.models.preprocessing import Preprocess
+from vitscope.runs import Run
 from vitscope.runs.files import atomic_write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
-    from vitscope.models.preprocessing import Preprocess
-    from vitscope.runs import Run
-
 
 LONGEST_TEXT = 128  # tokens of a text that are shown
 
@@ -37,7 +33,11 @@ class Gallery(Analysis):
 
     def end_batch(self, batch: Batch) -> None:
         if hasattr(self.model.preprocess, "words"):
-            self._texts(batch)
+            shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
+            if shown:
+                images, texts = text_rows(batch, shown, self.model.preprocess.words)
+                self.emit("images", images)
+                self.emit("texts", texts)
             return
         one_class = self.setting.task.one_class
         rows = gallery_rows(batch, self.setting.gallery, self.setting.classes, self.model.num_classes, one_class)
@@ -45,14 +45,6 @@ class Gallery(Analysis):
             self.run.check_writable()  # a pass takes a while: the folder may be another process's by now
             save_thumbnails(self.run.images_dir, batch, self.setting.gallery, self.model.preprocess)
             self.emit("images", rows)
-
-    def _texts(self, batch: Batch) -> None:
-        shown = [i for i, number in enumerate(batch.indices.tolist()) if number in self.setting.gallery]
-        words = getattr(self.model.preprocess, "words", None)
-        if shown and words is not None:
-            images, texts = text_rows(batch, shown, words)
-            self.emit("images", images)
-            self.emit("texts", texts)
 
 
 def choose_gallery(labels: Sequence[int], wanted: int = 8) -> frozenset[int]:
@@ -124,8 +116,6 @@ def text_rows(
 
     `words` names tokens. target_word is what comes next, empty where nothing is compared.
     """
-    from vitscope.architectures.text_layout import token_ids
-
     ids = token_ids(batch.inputs)
     images = pd.DataFrame(
         {"image": [int(batch.indices[i]) for i in shown], "path": [readable(batch.names[i]) for i in shown]}

@@ -25,32 +25,29 @@ what reaches the head is taken apart, the class token or the mean over tokens; o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import pandas as pd
 import torch
 from torch import Tensor
 
-from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
-from vitscope.analyses.bundles import BUNDLES
+from vitscope.analyses.base import Headline, register_analysis, zeros
+from vitscope.analyses.bundles import BundledAnalysis
 from vitscope.analyses.causes.attribution_tables import INTERVALS, attribution_tables
 from vitscope.analyses.causes.question_words import in_words
 from vitscope.analyses.causes.questions import Question, items_of, random_others
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError
+from vitscope.models import Model
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 Positions = Literal["all", "last"]
 SLACK = 1e-3  # of the sizes of all parts together: a larger gap between sum and logit is no rounding
 
 
 @register_analysis("causes.attribution")
-class Attribution(Analysis):
+class Attribution(BundledAnalysis):
     """The logit of a class, split over the parts of the model that wrote it.
 
     target: label (the true class), prediction, or one class for all, by number or name. minus: none, best (the best
@@ -79,11 +76,9 @@ class Attribution(Analysis):
         if model.num_classes < 2:
             raise UnsupportedModelError(f"{model.name} has one class: there is no other to compare its logit with.")
         self.question = Question.asked(self.target, self.minus, model, self.setting.classes)
-        self._bundle: Tensor | None = None  # (images,) int64: the row of each in the sums
-        self._start_sums(BUNDLES)
+        self.start_bundles()
 
-    def _start_sums(self, rows: int) -> None:
-        """Rows are images, or documents; beyond 1,000 they are bundled, which are independent, too."""
+    def start_sums(self, rows: int) -> None:
         self.sums = {
             "n": zeros(rows, 2),  # wrong, right
             "values": zeros(rows, 2, 3, len(self.split.parts)),  # shares, their sizes, and those of a random class
@@ -99,14 +94,6 @@ class Attribution(Analysis):
                 f"{self.name} asks for one class of each {task.words.item}, and {data.name} is for {task.name}."
             )
         task.check(self.model, data)
-
-    def prepare(self, data: Data, model: Model) -> None:
-        if (documents := getattr(data, "documents", None)) is not None:
-            _, place = torch.as_tensor(documents).long().unique(return_inverse=True)
-        else:
-            place = torch.arange(len(data))
-        self._bundle = place % BUNDLES
-        self._start_sums(min(int(place.max()) + 1, BUNDLES) if len(place) else 1)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
         if not 0 <= block < self.layout.blocks:
@@ -167,8 +154,7 @@ class Attribution(Analysis):
         self._check(shares[..., 0], logits)
         values = torch.stack([shares[..., 0], shares[..., 0].abs(), shares[..., 1]], 1)  # (n, 3, P)
         right = (logits.argmax(-1) == self._labels).long()
-        rows = batch.indices[self._image]
-        rows = rows % BUNDLES if self._bundle is None else self._bundle[rows]
+        rows = self.rows_of(batch)[self._image]
         self.sums["n"].index_put_((rows, right), torch.ones(len(rows), dtype=torch.float64), accumulate=True)
         self.sums["values"].index_put_((rows, right), values, accumulate=True)
         self._kept = []

@@ -5,24 +5,19 @@ Pictures have a mean at every token; texts, whose places mean little, one of all
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Setting, register_analysis, zeros
 from vitscope.architectures.text_layout import token_ids
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError, UnsuitableDataError, VitscopeError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.models import Model
 
 FILE = "means.safetensors"
 NOTHING = "A mean over no images: none of the data could be read. Choose others, or method='zero'."
@@ -83,7 +78,6 @@ class PointMeans(Analysis):
         return {name: total / n for name, total in self.sums.items() if name != "n"}
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
         from safetensors.torch import save_file
 
         if self.setting.folder is not None and float(self.sums["n"]):
@@ -92,7 +86,7 @@ class PointMeans(Analysis):
 
 
 def means_over(model: Model, data: Data | None, points: Sequence[str], setting: Setting, batch_size: int) -> Any:
-    """The means of all of `data`, in a pass of its own: a run below the state of this one, resumed and shared alike."""
+    """The means of all of `data`, in a pass of its own."""
     if data is None:
         raise VitscopeError("A mean over no images: give the data, measure(..., data=data), or use method='zero'.")
     means = PointMeans(points)
@@ -103,12 +97,9 @@ def means_over(model: Model, data: Data | None, points: Sequence[str], setting: 
         return means.means()
     from safetensors.torch import load_file
 
-    from vitscope.analyses.engine import analyze
+    from vitscope.analyses.engine import analyze_below
 
-    place = Path(setting.folder) / "state" / "means"
-    options: dict[str, Any] = {"batch_size": batch_size, "seed": setting.seed, "gallery": 0, "save_every": 600.0}
-    options["progress"] = sys.stderr.isatty()  # the outer bar stands still meanwhile
-    analyze(model, data, [means], place, report=False, **options)
+    place = analyze_below(setting.folder, "means", model, data, means, batch_size=batch_size, seed=setting.seed)
     if not (place / FILE).exists():
         raise DataError(NOTHING)
     return load_file(place / FILE)

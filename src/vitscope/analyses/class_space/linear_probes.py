@@ -11,10 +11,9 @@ positions, 24 classes: 2.4 GB; choose positions with `tokens` (class,mean: 24 MB
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import PurePosixPath
+from typing import Any, ClassVar
 
 import pandas as pd
 import torch
@@ -27,13 +26,11 @@ from vitscope.analyses.class_space.projection import Heads
 from vitscope.analyses.class_space.ridge import LinearProbe, Moments, add_batch, check_alphas, memory_bytes, solve
 from vitscope.analyses.class_space.tokens import Selection
 from vitscope.analyses.one_pass import measure
+from vitscope.data.batch import Batch
 from vitscope.errors import DataError, VitscopeError
+from vitscope.models import Model
 from vitscope.statistics.clusters import Mean
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 ALPHAS = (1.0, 10.0, 100.0, 1000.0)
 FILE = "probes.safetensors"
@@ -200,7 +197,7 @@ class LinearProbes(ClassSpaceAnalysis):
             self._seen.setdefault((PurePosixPath(path).name, label), []).append(i)
 
     def begin(self) -> None:
-        """Train: a run of its own below the state of this one, so that it is resumed and shared like any other."""
+        """Train."""
         assert self.training is not None
         moments = ProbeMoments(self.known, str(self.tokens), self.alphas)
         if self.setting.folder is None:
@@ -209,14 +206,10 @@ class LinearProbes(ClassSpaceAnalysis):
             return
         from safetensors.torch import load_file
 
-        from vitscope.analyses.engine import analyze
+        from vitscope.analyses.engine import analyze_below
 
-        place = Path(self.setting.folder) / "state" / ("probes-control" if self.setting.control else "probes")
-        options: dict[str, Any] = {"batch_size": self.batch_size, "seed": self.seed, "gallery": 0, "save_every": 600.0}
-        options["progress"] = (
-            sys.stderr.isatty()
-        )  # the outer bar stands still meanwhile; a log file needs no second one
-        analyze(self.model, self.training, [moments], place, report=False, **options)
+        name, how = "probes-control" if self.setting.control else "probes", (self.batch_size, self.seed)
+        place = analyze_below(self.setting.folder, name, self.model, self.training, moments, *how)
         self._weights = load_file(place / FILE)
 
     def update(self, block: int, points: Mapping[str, Tensor], batch: Batch) -> None:
