@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -46,6 +47,12 @@ class NumericalError(VitscopeError):
 
 class FirstProcessError(VitscopeError):
     """What the first of several processes stopped at, in the others: the first one says it."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of another package says, in short: some say a page, some nothing."""
+    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # without colours
+    return (said or type(error).__name__).splitlines()[0][:300]
 
 
 def suggest(wrong: str, known: Iterable[str], n: int = 3) -> str:

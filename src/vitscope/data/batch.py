@@ -55,9 +55,8 @@ class Batch:
     names: `images`, `labels`, `logits`, `paths`.
     """
 
-    inputs: (
-        Tensor | Mapping[str, Tensor]
-    )  # pictures (B, C, H, W), normalised float32; numbers of tokens; or several tensors by name
+    # pictures (B, C, H, W), normalised float32; numbers of tokens; or several tensors by name
+    inputs: Tensor | Mapping[str, Tensor]
     targets: Tensor  # what the task compares with: classes (B,) int64, -1 where unknown; label maps; next tokens
     indices: Tensor  # (B,) int64, Item.index
     names: list[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import torch
 from PIL import Image
@@ -21,6 +21,7 @@ from vitscope.data.transforms import ImageTransform, build_transform
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
 
+T = TypeVar("T")
 Augment = Callable[[Image.Image, torch.Generator], Image.Image | Tensor]
 Prepare = Callable[[Item, ImageTransform], Tensor]  # a picture -> its tensor
 Finish = Callable[[Tensor, Sequence[Item]], Tensor]  # all tensors of a batch -> the normalised batch
@@ -39,7 +40,7 @@ def evaluation_batches(
     plans = plan_batches(len(data), batch_size, shards=data.shards, **turn)
     check_pictures(data, preprocess)
     transform = build_transform(preprocess, data.mask_rule)
-    reader = _Reader(data, transform, plans, prepare, finish, masks=prepare is None)
+    reader = _Pictures(data, plans, transform, prepare, finish, masks=prepare is None)
     return iterate(reader, data.strict, **turn)
 
 
@@ -96,7 +97,7 @@ def train_batches(
     """
     check_pictures(data, preprocess)
     plans = plan_epoch(len(data), batch_size, seed=seed, epoch=epoch, **turn)
-    reader = _Reader(data, build_transform(preprocess), plans, _Augmentation(augment, seed, epoch), masks=False)
+    reader = _Pictures(data, plans, build_transform(preprocess), _Augmentation(augment, seed, epoch), masks=False)
     return iterate(reader, data.strict, empty_allowed=False, **turn)
 
 
@@ -123,66 +124,75 @@ class _Augmentation:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader(Dataset[Batch]):
+class Reader(Dataset[Batch]):
     """A dataset whose entries are whole batches: their boundaries are then nobody else's business."""
 
-    data: ImageData
-    transform: ImageTransform
-    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its pictures)
-    prepare: Prepare | None = None  # instead of the transform
-    finish: Finish | None = None  # on the whole batch
-    masks: bool = True
+    data: Any
+    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its items)
 
     def __len__(self) -> int:
         return len(self.plans)
 
     def __getitem__(self, i: int) -> Batch:
-        with preserved_globals():  # augmentations seed them, and a user's own pictures may draw from them
-            return self._read(*self.plans[i])
+        with preserved_globals():  # augmentations seed them, and a user's own data may draw from them
+            return self.batch(*self.plans[i])
 
-    def _read(self, number: int, indices: list[int]) -> Batch:
-        tensors: list[Tensor] = []
-        masks: list[Tensor] = []
-        items: list[Item] = []
+    def batch(self, number: int, indices: list[int]) -> Batch:
+        raise NotImplementedError
+
+    def readable(
+        self, indices: list[int], read: Callable[[int], T], names: Sequence[str]
+    ) -> tuple[list[T], list[Skipped]]:
+        """What `read` makes of each item, and those of which it makes nothing."""
+        found: list[T] = []
         skipped: list[Skipped] = []
         for index in indices:
             try:
-                item = self.data.read(index, masks=self.masks)
-                x, mask = self._prepare(item)
+                found.append(read(index))
             except DataError as error:
                 reason = error.reason if isinstance(error, BadFileError) else str(error)
-                skipped.append(Skipped(index, self.data.paths[index], reason))
-                continue
-            tensors.append(x)
-            items.append(item)
-            if mask is not None:
-                masks.append(mask)
+                skipped.append(Skipped(index, names[index], reason))
+        return found, skipped
+
+
+@dataclass(frozen=True, eq=False)
+class _Pictures(Reader):
+    transform: ImageTransform
+    prepare: Prepare | None = None  # instead of the transform
+    finish: Finish | None = None  # on the whole batch
+    masks: bool = True
+
+    def batch(self, number: int, indices: list[int]) -> Batch:
+        found, skipped = self.readable(indices, self._read, self.data.paths)
+        items = [item for item, _, _ in found]
+        masks = [mask for _, _, mask in found if mask is not None]
         shape = self.transform.preprocess.input_size
         with_masks = self.masks and self.data.has_masks
-        images = torch.stack(tensors) if tensors else torch.empty(0, *shape)
+        images = torch.stack([x for _, x, _ in found]) if found else torch.empty(0, *shape)
         return Batch(
-            inputs=self.finish(images, items) if tensors and self.finish is not None else images,
+            inputs=self.finish(images, items) if found and self.finish is not None else images,
             targets=torch.tensor([item.label for item in items], dtype=torch.int64),
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
             names=[item.path for item in items],
-            masks=_stack_masks(masks, shape) if with_masks else None,
+            masks=_stacked(masks, shape) if with_masks else None,
             mask_rule=self.transform.mask_rule,
             number=number,
             skipped=skipped,
         )
 
-    def _prepare(self, item: Item) -> tuple[Tensor, Tensor | None]:
+    def _read(self, index: int) -> tuple[Item, Tensor, Tensor | None]:
+        item = self.data.read(index, masks=self.masks)
         if self.prepare is not None:
-            return self.prepare(item, self.transform), None
-        return self.transform(item.image, item.mask)
+            return item, self.prepare(item, self.transform), None
+        return item, *self.transform(item.image, item.mask)
 
 
-def _stack_masks(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
+def _stacked(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
     return torch.stack(masks) if masks else torch.empty(0, *shape[1:], dtype=torch.uint8)
 
 
-def iterate(reader: Any, strict: bool, *, empty_allowed: bool = True, **turn: Unpack[Turn]) -> Iterator[Batch]:
-    """The batches of a reader (a dataset of whole batches, with `data`) in turn, read here or ahead in `workers`."""
+def iterate(reader: Reader, strict: bool, *, empty_allowed: bool = True, **turn: Unpack[Turn]) -> Iterator[Batch]:
+    """The batches of a reader in turn, read here or ahead in `workers`."""
     workers, context = turn.get("workers", 0), turn.get("context")
     if workers < 0:
         raise DataError(f"workers must not be negative, not {workers}.")

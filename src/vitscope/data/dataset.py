@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from PIL import Image
 
 from vitscope.data.batch import IGNORED, Batch, Item
-from vitscope.data.dealing import Turn
+from vitscope.data.dealing import Turn, check_numbers, place_of
 from vitscope.data.fingerprint import fingerprint
 from vitscope.data.folders import FileList
 from vitscope.data.images import BadFileError, decode_image, from_array, open_image, plain, read_image
@@ -78,9 +78,7 @@ class ImageData:
 
     def read(self, i: int, masks: bool = True) -> Item:
         """Picture `i`, without its mask if `masks` is false. Raises DataError that names the file."""
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"picture {i} of {len(self)}")
-        index = i % len(self)
+        index = place_of(i, len(self), "picture")
         position, path, label = self._order[index], self.paths[index], self.labels[index]
         image = _picture(self._source.images, position, path)
         mask = self._mask(position, path, image) if masks and self.has_masks else None
@@ -100,9 +98,7 @@ class ImageData:
 
     def subset(self, indices: Sequence[int]) -> ImageData:
         """Some of these pictures, in the given order, numbered anew from 0."""
-        wrong = [i for i in indices if not 0 <= i < len(self)]
-        if wrong:
-            raise DataError(f"There is no picture {wrong[0]}: this data has {len(self):,} (0..{len(self) - 1}).")
+        check_numbers(indices, len(self), "picture")
         chosen = type(self)(
             self._source,
             [self._order[i] for i in indices],
@@ -138,9 +134,7 @@ class ImageData:
             "split": self.split,
             **self.selection,
             "masks": self.has_masks,
-            "n": len(self),
-            "num_classes": self.num_classes,
-            "fingerprint": self.fingerprint(),
+            **self.in_short(),
         }
 
     def check_head(self, num_classes: int, model: str = "the model") -> None:

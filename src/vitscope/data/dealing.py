@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypedDict
 
+from vitscope.errors import DataError
+
 
 class Turn(TypedDict, total=False):
     """Which batches are wanted, and who reads them: what every `batches` takes."""
@@ -18,6 +20,20 @@ class Turn(TypedDict, total=False):
 
 
 _UNEVEN = 1.5  # a process with so many times its even share is a reason to cut shards apart
+
+
+def place_of(i: int, n: int, what: str) -> int:
+    """The number of item `i` among `n`, of which negative ones are counted from the end."""
+    if not -n <= i < n:
+        raise IndexError(f"{what} {i} of {n}")
+    return i % n
+
+
+def check_numbers(indices: Sequence[int], n: int, what: str) -> None:
+    """Raise at the number of an item that is not there, among `n` of them."""
+    wrong = [i for i in indices if not 0 <= i < n]
+    if wrong:
+        raise DataError(f"There is no {what} {wrong[0]}: this data has {n:,} (0..{n - 1}).")
 
 
 def batch_size_of(data: Any, asked: int) -> int:

@@ -11,8 +11,10 @@ from vitscope.data.folders import find_splits, folder_source
 from vitscope.data.imagenet_s import SUFFIX, categories_file, imagenet_s, with_masks
 from vitscope.data.own import is_data
 from vitscope.data.registry import DatasetEntry, check_place, find_dataset
+from vitscope.data.segmentation.pairs import pair_source
 from vitscope.data.source import as_source
 from vitscope.data.splits import ALL, choose_split, normal_split
+from vitscope.data.text.paths import holds_text, path_source
 from vitscope.data.text.source import TextSource, are_texts, as_text_source
 from vitscope.errors import DataError, VitscopeError
 
@@ -49,7 +51,9 @@ def find_source(
         return _pair(Path(name_or_path), Path(labels), split, place)
     entry = find_dataset(name_or_path) if isinstance(name_or_path, str) else None
     if entry is not None:
-        found = _registered(entry, split, place, download)
+        source, holds = _call(entry, split, place, download)
+        wanted = choose_split(split, entry.splits, entry.name) if split is None and entry.splits else split
+        found = Found(source, entry.name, holds, wanted and normal_split(wanted))
         for option, value in (("column", column), ("label_column", label)):
             if value is not None:
                 raise DataError(f"Dataset {entry.name!r} has no columns: {option} is for .jsonl, .csv and .tsv files.")
@@ -61,12 +65,6 @@ def find_source(
             "'pydoc', a .txt file or a folder of them."
         )
     return found
-
-
-def _registered(entry: DatasetEntry, split: str | None, root: Path | None, download: bool) -> Found:
-    source, holds = _call(entry, split, root, download)
-    wanted = choose_split(split, entry.splits, entry.name) if split is None and entry.splits else split
-    return Found(source, entry.name, holds, wanted and normal_split(wanted))
 
 
 def _path(
@@ -82,8 +80,6 @@ def _path(
     path = Path(name_or_path).expanduser()
     path = root / path if root is not None else path
     path = Path(os.path.abspath(path))  # a name for "."; links stay as they are
-    from vitscope.data.text.paths import holds_text, path_source
-
     if texts or holds_text(path):
         given = path_source(path, split, column, label)
         return Found(given, path.name, given.holds or ALL, split and normal_split(split))
@@ -100,8 +96,6 @@ def _path(
 
 
 def _pair(images: Path, labels: Path, split: str | None, root: Path | None) -> Found:
-    from vitscope.data.segmentation.pairs import pair_source
-
     images, labels = (Path(os.path.abspath((root or Path()) / folder.expanduser())) for folder in (images, labels))
     source = as_source(pair_source(images, labels, split), images.name)
     return Found(source, images.name, source.holds or ALL, split and normal_split(split))
@@ -117,15 +111,11 @@ def _call(entry: DatasetEntry, split: str | None, root: Path | None, download: b
     else:
         wanted = asked or entry.default_split()
     try:
-        source = _understood(entry(split=wanted, root=root, download=download), entry.name)
+        source = entry(split=wanted, root=root, download=download)
+        if not is_data(source):
+            source = (as_text_source if are_texts(source) else as_source)(source, entry.name)
     except VitscopeError:
         raise
     except Exception as error:  # a user's own function may fail in any way
         raise DataError(f"Dataset {entry.name!r} failed: {type(error).__name__}: {error}") from error
     return source, getattr(source, "holds", None) or wanted or ALL
-
-
-def _understood(returned: Any, dataset: str) -> Any:
-    if is_data(returned):
-        return returned
-    return as_text_source(returned, dataset) if are_texts(returned) else as_source(returned, dataset)

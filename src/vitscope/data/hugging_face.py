@@ -46,7 +46,8 @@ class TablePictures:
 @register_dataset("hfds", needs=("datasets", "'vitscope[hfds]'"))
 def hugging_face(name: str, root: Path | None, download: bool, split: str | None = None) -> Source:
     """A folder made by save_to_disk: `root` itself, or `name` below it; or the set of that name on the hub."""
-    folder = _find(name, root)
+    tried = [place / name for place in places(root, ())] + ([root] if root is not None else [])
+    folder = next((p for p in tried if any((p / mark).is_file() for mark in _MARKS)), None)
     if folder is None and name and download:
         folder = _fetch(name, places(root, ())[0] / name)
     if folder is None:
@@ -59,11 +60,6 @@ def hugging_face(name: str, root: Path | None, download: bool, split: str | None
     tables = _open(folder)
     holds = choose_split(split, list(tables), str(folder)) if list(tables) != [ALL] else ALL
     return _source(tables[holds], holds, name or folder.name)
-
-
-def _find(name: str, root: Path | None) -> Path | None:
-    tried = [place / name for place in places(root, ())] + ([root] if root is not None else [])
-    return next((p for p in tried if any((p / mark).is_file() for mark in _MARKS)), None)
 
 
 def _fetch(name: str, target: Path) -> Path:

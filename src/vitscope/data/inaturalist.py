@@ -113,13 +113,8 @@ def _placed(root: Path, files: list[str]) -> list[str]:
     """Where the pictures lie: as written, or without the supercategory's folder, as the first one shows."""
     if not files or os.path.isfile(root / files[0]):
         return files
-    short = [_without_supercategory(name) for name in files]
+    parts = [name.split("/") for name in files]  # train_val2018/Aves/2820/x.jpg -> train_val2018/2820/x.jpg
+    short = ["/".join([p[0], *p[2:]] if len(p) == 4 else p) for p in parts]
     if os.path.isfile(root / short[0]):
         return short
     raise DataError(f"Neither {root / files[0]} nor {root / short[0]} exists: unpack the pictures below {root}.")
-
-
-def _without_supercategory(name: str) -> str:
-    """train_val2018/Aves/2820/x.jpg -> train_val2018/2820/x.jpg"""
-    parts = name.split("/")
-    return "/".join([parts[0], *parts[2:]]) if len(parts) == 4 else name

@@ -41,11 +41,26 @@ def load_data(
     labels: str | Path | None = None,
     **text: Any,
 ) -> Any:
-    """Choose pictures (`ImageData`, see `load_images`) or texts (`TextData`, see `load_texts`) by name or path.
+    """Choose pictures (`ImageData`) or texts (`TextData`, see `load_texts`) by name or path.
 
-    `images` and `texts` both say how many. `per_class`, `list_file` and what is said of masks is for pictures, all
-    keywords beside (`unit`, `min_chars`, `column`, `context`, ...) for texts. `labels`: a folder of label maps for the
-    pictures of a folder, which then have a class for every pixel (`SegmentationData`).
+    Nothing is decoded here but a few masks; broken pictures turn up when they are read.
+
+    `name_or_path`: a registered name (`list_datasets()`), `package.module:function`, or a folder; of texts also a file.
+    `split`: 'train', 'val', 'test', a folder's name, or 'all' for a set that has no splits. None: the held-out part.
+    `root`: where a named dataset lies. `download`: fetch it if it is not there.
+    `list_file`, `every` (items 0, every, 2 every, ...), `share`, `per_class`, `images` or `texts` (so many), `first`
+    (the first so many) are applied in this order; `seed` chooses among equals. `per_class`, `list_file` and what is
+    said of masks is for pictures, all keywords beside (`unit`, `min_chars`, `column`, `context`, ...) for texts.
+    `masks`: True insists on them, False leaves them out, None takes them where they exist.
+    `mask_decoding`: how masks are stored, if not as 0, 1 and 255: 'nonzero' (whatever is not 0 is the object), 'half'
+    (whatever is nearer to white than to black), 'alpha' (whatever is opaque).
+    `mask_rule`: which pixel of a mask speaks for a token, that at the 'centre' of its patch or at its upper left
+    'corner', as in the published class-embedding study.
+    `labels`: a folder of label maps for the pictures of a folder, which then have a class for every pixel
+    (`SegmentationData`).
+    `strict`: whatever is otherwise left out or doubtful (`data.warnings`: empty class folders, stray images, links that
+    are not followed, fewer images than asked for, masks without an object) raises DataError here, and an unreadable
+    picture when it is read. Unknown labels of a folder without classes are no fault.
     """
     options = TextOptions.of(text)
     found = find_source(
@@ -61,19 +76,18 @@ def load_data(
     n = texts if images is None else images
     if images is not None and texts is not None:
         raise DataError(f"images={images} and texts={texts} both say how many: give one of them.")
-    about: dict[str, Any] = {"every": every, "share": share, "first": first, "seed": seed}
-    choice = Choice(list_file=list_file, per_class=per_class, images=n, **about)
+    choice = Choice(list_file, every, share, per_class, n, first, seed)
     if is_data(found.source):
         return choose(found.source, choice, source=str(name_or_path), root=root)
     if isinstance(found.source, Source):
         _refuse(options.changed(), f"{found.name} are pictures", "load_texts or texts such as 'pydoc'")
-        how: dict[str, Any] = {"mask_decoding": mask_decoding, "mask_rule": mask_rule, "strict": strict}
-        return choose_images(found, choice, str(name_or_path), root, masks=masks, maps=labels, **how)
+        about_masks = (masks, mask_decoding, mask_rule)
+        return choose_images(found, choice, str(name_or_path), root, *about_masks, strict=strict, maps=labels)
     only_pictures: dict[str, Any] = {"per_class": per_class, "list_file": list_file, "mask_decoding": mask_decoding}
     only_pictures |= {"masks": masks or None, "mask_rule": None if mask_rule == "centre" else mask_rule}
     given = {name: value for name, value in only_pictures.items() if value is not None}
     _refuse(given, f"{found.name} are texts", "images=N, first=N, every=N or share=X to choose among them")
-    return choose_texts(found, options, source=str(name_or_path), root=root, texts=n, strict=strict, **about)
+    return choose_texts(found, options, choice, source=str(name_or_path), root=root, strict=strict)
 
 
 def _refuse(given: dict[str, Any], because: str, instead: str) -> None:
@@ -81,46 +95,12 @@ def _refuse(given: dict[str, Any], because: str, instead: str) -> None:
         raise DataError(f"{because}: {', '.join(given)} cannot be said of them. Leave it out; use {instead}.")
 
 
-def load_images(
-    name_or_path: str | Path,
-    split: str | None = None,
-    *,
-    root: str | Path | None = None,
-    images: int | None = None,
-    first: int | None = None,
-    per_class: int | None = None,
-    list_file: str | Path | None = None,
-    every: int = 1,
-    share: float = 1.0,
-    seed: int = 0,
-    masks: bool | None = None,
-    mask_decoding: str | None = None,
-    mask_rule: str = "centre",
-    strict: bool = False,
-    download: bool = False,
-) -> ImageData:
-    """Choose pictures. Nothing is decoded here but a few masks; broken pictures turn up when they are read.
-
-    `name_or_path`: a registered name (`list_datasets()`), `package.module:function`, or a folder.
-    `split`: 'train', 'val', 'test', a folder's name, or 'all' for a set that has no splits. None: the held-out part.
-    `root`: where a named dataset lies. `download`: fetch it if it is not there.
-    `list_file`, `every` (images 0, every, 2 every, ...), `share`, `per_class`, `images`, `first` (the first so many)
-    are applied in this order; `seed` chooses among equals.
-    `masks`: True insists on them, False leaves them out, None takes them where they exist.
-    `mask_decoding`: how masks are stored, if not as 0, 1 and 255: 'nonzero' (whatever is not 0 is the object), 'half'
-    (whatever is nearer to white than to black), 'alpha' (whatever is opaque).
-    `mask_rule`: which pixel of a mask speaks for a token, that at the 'centre' of its patch or at its upper left
-    'corner', as in the published class-embedding study.
-    `strict`: whatever is otherwise left out or doubtful (`data.warnings`: empty class folders, stray images, links that
-    are not followed, fewer images than asked for, masks without an object) raises DataError here, and an unreadable
-    picture when it is read. Unknown labels of a folder without classes are no fault.
-    """
-    found = find_source(name_or_path, split, root, download=download, plain=mask_decoding is not None)
-    if not isinstance(found.source, Source):
-        raise DataError(f"{found.name} are texts, and pictures are wanted: choose pictures, such as 'mnist5k'.")
-    choice = Choice(list_file, every, share, per_class, images, first, seed)
-    how: dict[str, Any] = {"mask_decoding": mask_decoding, "mask_rule": mask_rule, "strict": strict}
-    return choose_images(found, choice, str(name_or_path), root, masks=masks, **how)
+def load_images(name_or_path: str | Path, split: str | None = None, **choice: Any) -> ImageData:
+    """`load_data`, where nothing but pictures will do."""
+    found = load_data(name_or_path, split, **choice)
+    if not isinstance(found, ImageData):
+        raise DataError(f"{found.name} are no pictures, and pictures are wanted: choose some, such as 'mnist5k'.")
+    return found
 
 
 def choose_images(
@@ -128,12 +108,12 @@ def choose_images(
     choice: Choice,
     given_as: str,
     root: str | Path | None,
-    *,
     masks: bool | None,
     mask_decoding: str | None,
     mask_rule: str,
+    *,
     strict: bool,
-    maps: str | Path | None = None,
+    maps: str | Path | None,
 ) -> ImageData:
     """The pictures of a source that are meant. maps: the folder that was given for label maps."""
     decode = find_decoding(mask_decoding) if mask_decoding is not None else None

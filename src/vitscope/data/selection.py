@@ -119,6 +119,9 @@ def pick_listed(names: Sequence[str], list_file: str | Path, root: Path | None) 
     return list(found), " ".join(remarks) or None
 
 
+OF_PICTURES = ("per_class", "list_file")  # rules that texts do not know
+
+
 @dataclass(frozen=True)
 class Choice:
     """Which items of a dataset are meant: these rules in their order; `seed` chooses among equals."""
@@ -131,20 +134,26 @@ class Choice:
     first: int | None = None
     seed: int = 0
 
-    def among(self, names: Sequence[str], labels: Sequence[int], root: Path | None) -> tuple[list[int], list[str]]:
+    def among(
+        self, names: Sequence[str], labels: Sequence[int], root: Path | None, what: str = "images"
+    ) -> tuple[list[int], list[str]]:
         """Places among items with these names and labels, and remarks where there are fewer than asked for."""
-        rules: list[tuple[bool, Callable[[list[str], list[int]], Any]]] = [
-            (self.list_file is not None, lambda n, _: pick_listed(n, str(self.list_file), root)),
-            (self.every != 1, lambda n, _: pick_every(n, self.every)),
-            (self.share != 1, lambda n, known: pick_share(n, known, self.share, self.seed)),
-            (self.per_class is not None, lambda n, known: pick_per_class(n, known, self.per_class or 0, self.seed)),
-            (self.images is not None, lambda n, known: pick_images(n, known, self.images or 0, self.seed)),
-            (self.first is not None, lambda n, _: pick_first(len(n), self.first or 0)),
+
+        def told(places: list[int]) -> tuple[list[str], list[int]]:
+            return [names[i] for i in places], [labels[i] for i in places]
+
+        rules: list[tuple[bool, Callable[[list[int]], Any]]] = [
+            (self.list_file is not None, lambda o: pick_listed(told(o)[0], str(self.list_file), root)),
+            (self.every != 1, lambda o: pick_every(o, self.every)),
+            (self.share != 1, lambda o: pick_share(*told(o), self.share, self.seed)),
+            (self.per_class is not None, lambda o: pick_per_class(*told(o), self.per_class or 0, self.seed)),
+            (self.images is not None, lambda o: pick_images(*told(o), self.images or 0, self.seed, what)),
+            (self.first is not None, lambda o: pick_first(len(o), self.first or 0, what)),
         ]
         order, remarks = list(range(len(names))), list[str]()
         for asked, pick in rules:
             if asked:
-                picked = pick([names[i] for i in order], [labels[i] for i in order])
+                picked = pick(order)
                 places, remark = picked if isinstance(picked, tuple) else (picked, None)
                 order = [order[i] for i in places]
                 remarks += [remark] if remark else []

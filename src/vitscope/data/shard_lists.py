@@ -43,7 +43,7 @@ def find_shards(folder: Path, asked: str | None) -> ShardList:
         raise DataError(f"{folder} is not a folder: give the one that holds the tar files as root=FOLDER (--root).")
     info, source = _read_info(folder)
     splits = {normal_split(str(name)): entry for name, entry in info.items()}
-    if asked is not None and _is_pattern(asked):
+    if asked is not None and (".tar" in asked or ".." in asked):  # a pattern
         files = [name for part in asked.partition("|")[0].split("::") for name in _expand(part)]
         known = {f: n for entry in splits.values() for f, n in _lengths(entry, source).items()}
         return ShardList(_checked(folder, files, asked), asked, {f: n for f, n in known.items() if f in files})
@@ -53,10 +53,6 @@ def find_shards(folder: Path, asked: str | None) -> ShardList:
         files = _checked(folder, _names(entry, source), source)
         return ShardList(files, split, _lengths(entry, source), alt_label=str(entry.get("alt_label") or ""))
     return _by_names(folder, asked)
-
-
-def _is_pattern(asked: str) -> bool:
-    return ".tar" in asked or ".." in asked
 
 
 def _by_names(folder: Path, asked: str | None) -> ShardList:

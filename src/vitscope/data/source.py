@@ -27,9 +27,7 @@ class Indexed(Protocol):
 class Source:
     """A whole dataset, or one split of it. A function may also return just `(images, labels)` or `(..., classes)`."""
 
-    images: (
-        Indexed  # files (str or Path) or their bytes, uint8 arrays (H, W) or (H, W, 3), or PIL images; may be one array
-    )
+    images: Indexed  # files (str or Path), their bytes, uint8 arrays (H, W) or (H, W, 3), PIL images; may be one array
     labels: Sequence[int] | None = None  # class numbers, -1 where unknown; None: all unknown
     classes: Sequence[str] | None = None  # names by class number; None: the numbers themselves
     masks: Indexed | Callable[[Image.Image], Image.Image] | None = None  # as images, or drawn from the image

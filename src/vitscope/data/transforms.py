@@ -88,13 +88,16 @@ def apply(
     return image if box == (0, 0, *image.size) else image.crop(box)
 
 
-def normalise(image: Image.Image, mean: Tensor, std: Tensor) -> Tensor:
-    """A picture as a float32 tensor (C, H, W): (pixel / 255 - mean) / std."""
-    pixels = torch.from_numpy(np.array(image))  # (H, W) or (H, W, C), uint8
-    if pixels.ndim == 2:
-        pixels = pixels[..., None]
-    x = pixels.permute(2, 0, 1).contiguous().to(torch.float32).div_(255)
-    return x.sub_(mean).div_(std)
+def pixels_of(image: Image.Image) -> Tensor:
+    """(C, H, W) uint8"""
+    pixels = torch.from_numpy(np.array(image))  # (H, W) or (H, W, C)
+    return (pixels[..., None] if pixels.ndim == 2 else pixels).permute(2, 0, 1)
+
+
+def normalise(picture: Image.Image | Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """A picture, or pixels (..., C, H, W) uint8, as a float32 tensor: (pixel / 255 - mean) / std."""
+    pixels = picture if isinstance(picture, Tensor) else pixels_of(picture)
+    return pixels.contiguous().to(torch.float32).div_(255).sub_(mean).div_(std)
 
 
 class ImageTransform:

@@ -96,10 +96,11 @@ def web_dataset(name: str, root: Path | None, split: str | None = None) -> Sourc
     warnings, notes = _remarks(shards, found, labels)
     if not labels:
         raise DataError(f"There are no pictures in the {len(found):,} tar files of {folder}. {' '.join(warnings[:3])}")
+    places = [(number, *place) for number, shard in enumerate(found) for place in shard.places]
     counts = [len(shard.names) for shard in found]
     firsts = np.cumsum([0, *counts])
     return Source(
-        TarPictures(folder, shards.files, _places(found)),
+        TarPictures(folder, shards.files, np.array(places, dtype=np.int64).reshape(-1, 3)),
         labels,
         class_names,
         root=folder,
@@ -174,11 +175,6 @@ def _alternative(told: bytes, key: str) -> int:
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return _UNKNOWN
     return _LEFT_OUT if label < 0 else label if label < _MOST_CLASSES else _UNKNOWN
-
-
-def _places(found: list[_Shard]) -> np.ndarray:
-    rows = [(number, *place) for number, shard in enumerate(found) for place in shard.places]
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
 def _remarks(shards: ShardList, found: list[_Shard], labels: list[int]) -> tuple[list[str], list[str]]:

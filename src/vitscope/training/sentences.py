@@ -11,6 +11,7 @@ import torch
 
 from vitscope.attention import convert_from_description, describe_attention
 from vitscope.data.finding import find_source
+from vitscope.data.selection import Choice
 from vitscope.data.text.labelled import LabelledTexts
 from vitscope.data.text.loading import choose_texts
 from vitscope.data.text.options import TextOptions
@@ -42,7 +43,7 @@ def open_sentences(options: TrainOptions) -> tuple[LabelledTexts, LabelledTexts]
 
 
 def load_sentences(options: TrainOptions, split: str, texts: int | None = None) -> LabelledTexts:
-    name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
+    name, share = options.part(split)
     label = options.label_column or _usual_label(options)
     found = find_source(options.data, name, options.root, column=options.column, label=label)
     if not isinstance(found.source, TextSource):
@@ -56,8 +57,8 @@ def load_sentences(options: TrainOptions, split: str, texts: int | None = None) 
             "(--label-column), a folder per class, or a named set such as pydoc-sentences."
         )
     cut = TextOptions(unit=DOCUMENTS, column=options.column, label_column=options.label_column, context=options.context)
-    chosen: dict[str, Any] = {"share": share, "texts": texts, "seed": options.seed, "strict": options.strict}
-    data = choose_texts(found, cut, source=str(options.data), root=options.root, **chosen)
+    choice = Choice(share=share, images=texts, seed=options.seed)
+    data = choose_texts(found, cut, choice, source=str(options.data), root=options.root, strict=options.strict)
     assert isinstance(data, LabelledTexts)
     return data
 

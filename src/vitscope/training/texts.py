@@ -8,6 +8,7 @@ from typing import Any
 
 from vitscope.data import Data
 from vitscope.data.finding import find_source
+from vitscope.data.selection import Choice
 from vitscope.data.text.dataset import TextData
 from vitscope.data.text.loading import choose_texts
 from vitscope.data.text.options import TextOptions
@@ -71,15 +72,15 @@ def _lengths(options: TrainOptions) -> tuple[int, int]:
 
 
 def _load(options: TrainOptions, split: str, cut: TextOptions) -> TextData:
-    name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
+    name, share = options.part(split)
     found = find_source(options.data, name, options.root)
     if not isinstance(found.source, TextSource):
         raise DataError(
             f"{options.data} are pictures, and {options.model} reads text: choose texts, such as --data pydoc or a "
             ".txt file, or a model of pictures (--recipe quick)."
         )
-    chosen: dict[str, Any] = {"share": share, "seed": options.seed, "strict": options.strict}
-    return choose_texts(found, cut, source=str(options.data), root=options.root, **chosen)
+    choice = Choice(share=share, seed=options.seed)
+    return choose_texts(found, cut, choice, source=str(options.data), root=options.root, strict=options.strict)
 
 
 def _tokenizer(options: TrainOptions, texts: TextData) -> tuple[str, Any]:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from vitscope.data.batch import Batch, Item, Skipped
-from vitscope.data.batching import check_pictures, iterate, plan_batches, plan_epoch
+from vitscope.data.batch import Batch, Item
+from vitscope.data.batching import Reader, check_pictures, iterate, plan_batches, plan_epoch
 from vitscope.data.dealing import Turn, batch_size_of
-from vitscope.data.images import BadFileError
-from vitscope.data.randomness import preserved_globals, sample_generator
+from vitscope.data.randomness import sample_generator
 from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.data.segmentation.joint import Joint
 from vitscope.data.transforms import build_transform
-from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
 
 Prepare = Callable[[Item], tuple[Tensor, Tensor]]  # a picture and its map -> (C, H, W), (H, W) int64
@@ -58,38 +55,25 @@ def whole_batches(
     """`SegmentationData.batches`: see there. `prepare`, in the workers, replaces the model's recipe."""
     check_pictures(data, preprocess)
     plans = plan_batches(len(data), batch_size_of(data, batch_size), shards=data.shards, **turn)
-    return iterate(_Reader(data, plans, prepare or Whole(preprocess.whole())), data.strict, **turn)
+    return iterate(_Scenes(data, plans, prepare or Whole(preprocess.whole())), data.strict, **turn)
 
 
 def piece_batches(data: SegmentationData, piece: Piece, batch_size: int, **turn: Unpack[Turn]) -> Iterator[Batch]:
     """`SegmentationData.learn`: see there."""
     plans = plan_epoch(len(data), batch_size, seed=piece.seed, epoch=piece.epoch, **turn)
-    return iterate(_Reader(data, plans, piece), data.strict, empty_allowed=False, **turn)
+    return iterate(_Scenes(data, plans, piece), data.strict, empty_allowed=False, **turn)
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader(Dataset[Batch]):
-    """A dataset whose entries are whole batches."""
-
-    data: SegmentationData
-    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its pictures)
+class _Scenes(Reader):
     prepare: Prepare
 
-    def __len__(self) -> int:
-        return len(self.plans)
+    def batch(self, number: int, indices: list[int]) -> Batch:
+        def read(index: int) -> tuple[Item, Tensor, Tensor]:
+            item = self.data.read(index)
+            return item, *self.prepare(item)
 
-    def __getitem__(self, i: int) -> Batch:
-        number, indices = self.plans[i]
-        found: list[tuple[Item, Tensor, Tensor]] = []
-        skipped: list[Skipped] = []
-        with preserved_globals():  # a user's own pictures may draw from them
-            for index in indices:
-                try:
-                    item = self.data.read(index)
-                    found.append((item, *self.prepare(item)))
-                except DataError as error:
-                    reason = error.reason if isinstance(error, BadFileError) else str(error)
-                    skipped.append(Skipped(index, self.data.paths[index], reason))
+        found, skipped = self.readable(indices, read, self.data.paths)
         return Batch(
             inputs=torch.stack([x for _, x, _ in found]) if found else torch.empty(0, 3, 1, 1),
             targets=torch.stack([y for _, _, y in found]) if found else torch.empty(0, 1, 1, dtype=torch.int64),

@@ -6,7 +6,7 @@ animal, 2 the background, 3 what nobody has classified, which is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,8 @@ PET = ("pet", "background")
 @register_dataset("voc2012", splits=("train", "val"))
 def voc2012(split: str, root: Path | None, download: bool) -> Source:
     """1,464 and 1,449 pictures of 20 things and their background."""
-
-    def fetch(target: Path) -> None:
-        import torchvision
-
-        torchvision.datasets.VOCSegmentation(str(target), year="2012", download=True)
-
-    home = _home("Pascal VOC 2012", "VOCdevkit/VOC2012", "ImageSets/Segmentation", root, fetch if download else None)
+    fetch = {"VOCSegmentation": {"year": "2012"}} if download else {}
+    home = _home("Pascal VOC 2012", "VOCdevkit/VOC2012", "ImageSets/Segmentation", root, fetch)
     names = (home / "ImageSets" / "Segmentation" / f"{split}.txt").read_text().split()
     maps = [home / "SegmentationClass" / f"{name}.png" for name in names]
     return _source(home, [f"JPEGImages/{name}.jpg" for name in names], maps, VOC)
@@ -43,13 +38,8 @@ def voc2012(split: str, root: Path | None, download: bool) -> Source:
 @register_dataset("oxford-pet", splits=("train", "test"))
 def oxford_pet(split: str, root: Path | None, download: bool) -> Source:
     """3,680 and 3,669 cats and dogs: which pixels are the animal?"""
-
-    def fetch(target: Path) -> None:
-        import torchvision
-
-        torchvision.datasets.OxfordIIITPet(str(target), target_types="segmentation", download=True)
-
-    home = _home("Oxford-IIIT Pet", "oxford-iiit-pet", "annotations/trimaps", root, fetch if download else None)
+    fetch = {"OxfordIIITPet": {"target_types": "segmentation"}} if download else {}
+    home = _home("Oxford-IIIT Pet", "oxford-iiit-pet", "annotations/trimaps", root, fetch)
     listed = home / "annotations" / f"{'trainval' if split == 'train' else 'test'}.txt"
     names = [line.split()[0] for line in listed.read_text().splitlines() if line.strip()]
     maps = [home / "annotations" / "trimaps" / f"{name}.png" for name in names]
@@ -61,14 +51,16 @@ def _source(home: Path, files: list[str], maps: list[Path], classes: Sequence[st
     return Source(FileList(home, files), classes=classes, maps=maps, decode_map=decode, root=home, names=files)
 
 
-def _home(name: str, folder: str, inside: str, root: Path | None, fetch: Callable[[Path], None] | None) -> Path:
-    """The folder of a data set, fetched where it is not there and may be."""
+def _home(name: str, folder: str, inside: str, root: Path | None, fetch: Mapping[str, dict[str, str]]) -> Path:
+    """The folder of a data set; where it is not there, what `fetch` names of torchvision fetches it."""
     tried = [p for place in places(root, ()) for p in (place / folder, place)]
     found = next((p for p in tried if (p / inside).is_dir()), None)
-    if found is None and fetch is not None:
+    for kind, options in fetch.items() if found is None else ():
+        import torchvision
+
         target = places(root, ())[0]
         with download_errors(name, target):
-            fetch(target)
+            getattr(torchvision.datasets, kind)(str(target), download=True, **options)
         found = target / folder
     if found is None:
         raise DataError(

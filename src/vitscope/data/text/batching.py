@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Unpack
 
-from torch.utils.data import Dataset
-
 from vitscope.data.batch import Batch, Skipped
-from vitscope.data.batching import iterate, plan_batches
+from vitscope.data.batching import Reader, iterate, plan_batches
 from vitscope.data.dealing import Turn
-from vitscope.data.images import BadFileError
 from vitscope.data.text.dataset import TextData, TextItem
 from vitscope.data.text.tokenizer import Tokenizes, most_tokens
 from vitscope.data.text.tokens import shortened, token_batch
@@ -23,7 +20,7 @@ def text_batches(data: TextData, preprocess: Tokenizes, batch_size: int, **turn:
     plans = plan_batches(len(data), batch_size, **turn)
     length = most_tokens(preprocess, data.options.context)
     around = len(preprocess.encode(""))  # what the tokenizer puts around any text
-    reader = _Reader(data, preprocess, plans, length, around)
+    reader = _Texts(data, plans, preprocess, length, around)
     return _counted(data, length, iterate(reader, data.strict, **turn))
 
 
@@ -43,28 +40,13 @@ def _counted(data: TextData, length: int, batches: Iterator[Batch]) -> Iterator[
 
 
 @dataclass(frozen=True, eq=False)
-class _Reader(Dataset[Batch]):
-    """A dataset whose entries are whole batches."""
-
-    data: TextData
+class _Texts(Reader):
     preprocess: Tokenizes
-    plans: Sequence[tuple[int, list[int]]]  # (number of the batch, its texts)
     length: int
     around: int
 
-    def __len__(self) -> int:
-        return len(self.plans)
-
-    def __getitem__(self, i: int) -> Batch:
-        number, indices = self.plans[i]
-        items: list[TextItem] = []
-        skipped: list[Skipped] = []
-        for index in indices:
-            try:
-                items.append(self.data.read(index))
-            except DataError as error:
-                reason = error.reason if isinstance(error, BadFileError) else str(error)
-                skipped.append(Skipped(index, self.data.names[index], reason))
+    def batch(self, number: int, indices: list[int]) -> Batch:
+        items, skipped = self.readable(indices, self.data.read, self.data.names)
         rows = self.preprocess.encode_all([item.text for item in items]) if items else []
         full = [(item, row) for item, row in zip(items, rows) if len(row) > self.around]
         skipped += [

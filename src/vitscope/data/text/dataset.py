@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from vitscope.data.batch import Batch
-from vitscope.data.dealing import Turn
+from vitscope.data.dealing import Turn, check_numbers, place_of
 from vitscope.data.text.options import TextOptions
 from vitscope.data.text.source import LINES, WINDOWS, TextSource
 from vitscope.data.text.texts import Names
 from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer
-from vitscope.errors import DataError
 
 if TYPE_CHECKING:
     from vitscope.data.text.window_data import WindowData
@@ -103,9 +102,7 @@ class TextData(OfTexts):
 
     def read(self, i: int) -> TextItem:
         """Text `i`. Raises DataError that names the file."""
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"text {i} of {len(self)}")
-        index = i % len(self)
+        index = place_of(i, len(self), "text")
         place = int(self._order[index])
         return TextItem(self._texts[place], index, self._texts.name(place), int(self.documents[index]))
 
@@ -122,9 +119,7 @@ class TextData(OfTexts):
 
     def subset(self, indices: Sequence[int]) -> TextData:
         """Some of these texts, in the given order, numbered anew from 0."""
-        wrong = [i for i in indices if not 0 <= i < len(self)]
-        if wrong:
-            raise DataError(f"There is no text {wrong[0]}: this data has {len(self):,} (0..{len(self) - 1}).")
+        check_numbers(indices, len(self), "text")
         chosen = copy.copy(self)
         chosen.selection = {**self.selection, "subset": len(indices)}
         chosen.warnings = list(self.warnings)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from vitscope.data.finding import Found, find_source
-from vitscope.data.selection import pick_every, pick_first, pick_images, pick_share
+from vitscope.data.selection import OF_PICTURES, Choice
 from vitscope.data.splits import ALL, seeded_split
 from vitscope.data.text.dataset import TextData
+from vitscope.data.text.labelled import LabelledTexts
 from vitscope.data.text.options import TextOptions
 from vitscope.data.text.source import DOCUMENTS, LINES, TextSource
 from vitscope.data.text.texts import Names
@@ -56,21 +56,17 @@ def load_texts(
     """
     options = TextOptions(unit, min_chars, column, label_column, context, stride, joined, bos, windows)
     found = find_source(name_or_path, split, root, texts=True, column=column, label=label_column)
-    choice: dict[str, Any] = {"every": every, "share": share, "texts": texts, "first": first, "seed": seed}
-    return choose_texts(found, options, strict=strict, source=str(name_or_path), root=root, **choice)
+    choice = Choice(every=every, share=share, images=texts, first=first, seed=seed)
+    return choose_texts(found, options, choice, source=str(name_or_path), root=root, strict=strict)
 
 
 def choose_texts(
     found: Found,
     options: TextOptions,
+    choice: Choice,
     *,
     source: str,
     root: str | Path | None,
-    every: int = 1,
-    share: float = 1.0,
-    texts: int | None = None,
-    first: int | None = None,
-    seed: int = 0,
     strict: bool = False,
 ) -> TextData:
     """The texts of a source that are meant."""
@@ -90,31 +86,18 @@ def choose_texts(
             f"{found.name} ({split}) has no text of {options.min_chars:,} characters: the longest of its "
             f"{len(all_texts):,} {what} has {longest:,}. Choose a smaller min_chars (--min-chars)."
         )
-    shortages: list[str] = []
-    if every != 1:
-        order = order[pick_every(order.tolist(), every)]
-    if share != 1:
-        order = order[pick_share(*_named(all_texts, order, given), share, seed)]
-    if texts is not None:
-        places, remark = pick_images(*_named(all_texts, order, given), texts, seed, what="texts")
-        order = order[places]
-        shortages += [remark] if remark else []
-    if first is not None:
-        places, remark = pick_first(len(order), first, what="texts")
-        order = order[places]
-        shortages += [remark] if remark else []
+    labels = np.array(_numbers(given, given.documents))[all_texts.document[order]]
+    places, shortages = choice.among(Names(all_texts, order), labels.tolist(), None, what="texts")
+    order = order[places]
     faults = [*given.warnings, *shortages]
     if strict and faults:
         raise DataError(f"{' '.join(faults[:5])} Leave strict (--strict) out to go on with warnings.")
-    selection = {"source": source, "root": None if root is None else str(root), "texts": texts, "share": share}
-    selection |= {"seed": seed, **({"every": every} if every != 1 else {}), **({"first": first} if first else {})}
+    told = {name: value for name, value in choice.described(source, root).items() if name not in OF_PICTURES}
+    selection = {"texts" if name == "images" else name: value for name, value in told.items()}
     warnings = [*given.warnings, *given.notes, *shortages]
     if given.labels is not None and unit != DOCUMENTS:
         raise DataError(f"The texts of {found.name} have classes, each as a whole: leave out unit={unit!r} (--unit).")
-    kind = TextData
-    if given.labels is not None:
-        from vitscope.data.text.labelled import LabelledTexts as kind  # torch
-    return kind(
+    return (TextData if given.labels is None else LabelledTexts)(
         given,
         order,
         name=found.name,
@@ -133,11 +116,6 @@ def _split(found: Found, source: TextSource) -> tuple[str, np.ndarray | None]:
     names = list(Names(source.documents, range(len(source.documents))))
     split, documents = seeded_split(str(found.wanted), names, _numbers(source, names), what="document")
     return split, np.array(documents)
-
-
-def _named(texts: Any, order: np.ndarray, source: TextSource) -> tuple[Names, list[int]]:
-    labels = _numbers(source, source.documents)
-    return Names(texts, order), [labels[i] for i in texts.document[order]]
 
 
 def _numbers(source: TextSource, documents: Sized) -> list[int]:

@@ -75,9 +75,8 @@ class StreamData(OfTexts):
         mine = slice(rank * batch_size, (rank + 1) * batch_size)
         for step in range(start, self.steps):
             first = step * self.context
-            window = torch.from_numpy(
-                self.tokens[mine, first : first + self.context + 1].astype(np.int64)
-            )  # (b, N + 1)
+            tokens = self.tokens[mine, first : first + self.context + 1]  # (b, N + 1)
+            window = torch.from_numpy(tokens.astype(np.int64))
             numbers = step * len(self.tokens) + torch.arange(mine.start, mine.stop)
             yield Batch(
                 inputs=window[:, :-1],

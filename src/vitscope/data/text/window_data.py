@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from vitscope.data.batch import Batch
-from vitscope.data.batching import iterate, plan_batches
-from vitscope.data.dealing import Turn
+from vitscope.data.batching import Reader, iterate, plan_batches
+from vitscope.data.dealing import Turn, check_numbers
 from vitscope.data.text.dataset import OfTexts, TextData
 from vitscope.data.text.tokenizer import Tokenizes, check_tokenizer, most_tokens
 from vitscope.data.text.tokens import token_batch
@@ -69,9 +68,7 @@ class WindowData(OfTexts):
 
     def subset(self, indices: Sequence[int]) -> WindowData:
         """Some of these windows, in the given order, numbered anew from 0."""
-        wrong = [i for i in indices if not 0 <= i < len(self)]
-        if wrong:
-            raise DataError(f"There is no window {wrong[0]}: this data has {len(self):,} (0..{len(self) - 1}).")
+        check_numbers(indices, len(self), "window")
         chosen = copy.copy(self)
         chosen.table = self.table[np.asarray(indices, dtype=np.int64)]
         chosen.labels = [-1] * len(indices)
@@ -94,7 +91,7 @@ class WindowData(OfTexts):
         if self.cut(preprocess) is not self:
             raise DataError(f"The windows of {self.name} were cut for another tokenizer: cut(preprocess) them anew.")
         plans = plan_batches(len(self), batch_size, **turn)
-        return iterate(_Reader(self, plans), self.strict, **turn)
+        return iterate(_Windows(self, plans), self.strict, **turn)
 
     def __repr__(self) -> str:
         return f"WindowData({self.name} {self.split}: {len(self):,} windows of {len(self.texts):,} documents)"
@@ -110,7 +107,10 @@ def cut_windows(texts: TextData, preprocess: Tokenizes) -> WindowData:
     found, short = 0, []
     for document in range(texts.passages):
         n = len(preprocess.encode(texts.passage(document), special=False))
-        windows = _windows(n, context, options.stride, int(options.bos))
+        if options.stride is None:
+            windows = disjoint_windows(n, context, int(options.bos))
+        else:
+            windows = sliding_windows(n, context, options.stride, int(options.bos))
         if not windows:
             short.append(document)
             continue
@@ -120,7 +120,10 @@ def cut_windows(texts: TextData, preprocess: Tokenizes) -> WindowData:
             break
     if not rows:
         raise DataError(f"{texts.name} ({texts.split}) has no text of two tokens or more: there is nothing to guess.")
-    warnings = [_shortage(texts, short)] if short else []
+    warnings = []
+    if short:
+        left = f"{len(short):,} of {len(texts):,} texts"
+        warnings.append(f"{left} have no two tokens and are left out, e.g. {texts.names[short[0]]}.")
     if options.windows is not None and found < options.windows:
         warnings.append(f"Asked for {options.windows:,} windows, there are {found:,}: all of them are used.")
     if warnings and texts.strict:
@@ -128,26 +131,9 @@ def cut_windows(texts: TextData, preprocess: Tokenizes) -> WindowData:
     return WindowData(texts, preprocess, np.concatenate(rows)[: options.windows], warnings)
 
 
-def _windows(n: int, context: int, stride: int | None, lead: int) -> list[Window]:
-    return disjoint_windows(n, context, lead) if stride is None else sliding_windows(n, context, stride, lead)
-
-
-def _shortage(texts: TextData, short: list[int]) -> str:
-    return f"{len(short):,} of {len(texts):,} texts have no two tokens and are left out, e.g. {texts.names[short[0]]}."
-
-
 @dataclass(frozen=True, eq=False)
-class _Reader(Dataset[Batch]):
-    """A dataset whose entries are whole batches."""
-
-    data: WindowData
-    plans: Sequence[tuple[int, list[int]]]
-
-    def __len__(self) -> int:
-        return len(self.plans)
-
-    def __getitem__(self, i: int) -> Batch:
-        number, indices = self.plans[i]
+class _Windows(Reader):
+    def batch(self, number: int, indices: list[int]) -> Batch:
         windows = [self.data.window(index) for index in indices]
         return token_batch(
             self.data.preprocess,

@@ -9,15 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import Any, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vitscope.data.batch import Batch, Item
 from vitscope.data.batching import evaluation_batches
 from vitscope.data.dataset import ImageData
-from vitscope.data.dealing import Turn
-from vitscope.data.transforms import ImageTransform, build_transform
+from vitscope.data.dealing import Turn, place_of
+from vitscope.data.transforms import ImageTransform, build_transform, normalise, pixels_of
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
 from vitscope.robustness.condition import Condition
@@ -114,8 +113,7 @@ class Pixels:
         """(C, H, W) uint8"""
         if self.data.conditions[self.data.locate(item.index)[0]].cropped:
             transform = build_transform(replace(self.preprocess, crop_pct=1.0))
-        pixels = np.array(transform.cut(item.image)[0])  # (H, W) or (H, W, C)
-        return torch.from_numpy(pixels[..., None] if pixels.ndim == 2 else pixels).permute(2, 0, 1)
+        return pixels_of(transform.cut(item.image)[0])
 
     def corrupt(self, pixels: Tensor, items: Sequence[Item]) -> Tensor:
         """(B, C, H, W) uint8 -> normalised float32, bit for bit the model's own recipe where nothing is corrupted."""
@@ -130,11 +128,8 @@ class Pixels:
                 seeds = [image_seed(self.data.seed, paths[i], name, severity) for i in inside]
                 part = corrupt(part, name, severity, seeds)
             parts.append(part)
-        mean, std = (torch.tensor(v, dtype=torch.float32)[:, None, None] for v in self._moments())
-        return torch.cat(parts).contiguous().float().div_(255).sub_(mean).div_(std)
-
-    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return self.preprocess.mean, self.preprocess.std
+        transform = build_transform(self.preprocess)
+        return normalise(torch.cat(parts), transform.mean, transform.std)
 
 
 class _Numbered(Sequence[Any]):
@@ -147,7 +142,4 @@ class _Numbered(Sequence[Any]):
         return len(self._data)
 
     def __getitem__(self, i: Any) -> Any:
-        n = len(self)
-        if not -n <= i < n:
-            raise IndexError(f"picture {i} of {n}")
-        return getattr(self._data, self._method)(*self._data.locate(i % n))
+        return getattr(self._data, self._method)(*self._data.locate(place_of(i, len(self), "picture")))

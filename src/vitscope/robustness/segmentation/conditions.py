@@ -16,7 +16,7 @@ from vitscope.data.batch import Batch, Item
 from vitscope.data.dealing import Turn
 from vitscope.data.segmentation.batching import whole_batches
 from vitscope.data.segmentation.dataset import SegmentationData
-from vitscope.data.transforms import build_transform
+from vitscope.data.transforms import build_transform, normalise, pixels_of
 from vitscope.errors import DataError
 from vitscope.models.preprocessing import Preprocess
 from vitscope.robustness.corruptions import corrupt, image_seed
@@ -101,12 +101,10 @@ class Corrupted:
         condition, inside = self.data.place(item.index)
         name, severity = self.data.conditions[condition]
         transform, labels = build_transform(self.preprocess), item.target
-        a = np.array(transform.cut(item.image)[0])  # (H, W) or (H, W, C)
-        pixels = torch.from_numpy(a[..., None] if a.ndim == 2 else a).permute(2, 0, 1)  # (C, H, W) uint8
+        pixels = pixels_of(transform.cut(item.image)[0])  # (C, H, W) uint8
         if severity:
             seed = image_seed(self.data.seed, self.data.clean.paths[inside], name, severity)
             pixels = corrupt(pixels[None].contiguous(), name, severity, [seed])[0]
             if name in MOVES:
                 labels = moved_labels(labels, (pixels.shape[1], pixels.shape[2]), severity, seed)
-        x = pixels.contiguous().float().div_(255).sub_(transform.mean).div_(transform.std)
-        return x, torch.from_numpy(np.ascontiguousarray(labels))
+        return normalise(pixels, transform.mean, transform.std), torch.from_numpy(np.ascontiguousarray(labels))
