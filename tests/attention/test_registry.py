@@ -57,7 +57,7 @@ def test_a_misspelt_name_or_option_is_answered_with_the_nearest():
         create_attention("symetric", 24)
     with pytest.raises(VitscopeError, match=r"no option 'iteration'\. Did you mean iterations"):
         create_attention("rpc", 24, iteration=3)
-    with pytest.raises(VitscopeError, match="It takes: none"):
+    with pytest.raises(VitscopeError, match="It takes none"):
         create_attention("softmax", 24, 3, lambd=1.0)
 
 

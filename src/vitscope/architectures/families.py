@@ -129,12 +129,9 @@ REFUSED: dict[str, str] = {
 }
 
 
-def _names(module: nn.Module) -> list[str]:
+def _names(module: nn.Module | type) -> list[str]:
     """Qualified class names, most derived first, so that users' subclasses of a supported class are found."""
-    return _names_of(type(module))
-
-
-def _names_of(cls: type) -> list[str]:
+    cls = module if isinstance(module, type) else type(module)
     return [f"{c.__module__}.{c.__qualname__}" for c in cls.__mro__]
 
 
@@ -161,8 +158,8 @@ def register_family(
 
     A row counts for the class and its subclasses.
     """
-    MODELS[_names_of(module)[0]] = family
-    BLOCKS.update({_names_of(block)[0]: row for block, row in (blocks or {}).items()})
+    MODELS[_names(module)[0]] = family
+    BLOCKS.update({_names(block)[0]: row for block, row in (blocks or {}).items()})
 
 
 def family_of(module: nn.Module) -> Family:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -40,9 +40,11 @@ class Layout:
     scales: tuple[float, ...] = ()  # per block: what q k^T is multiplied with; empty: 1 / sqrt(head_dim) everywhere
 
     @classmethod
-    def of_sequence(cls, length: int, *, blocks: int, heads: int, head_dim: int, width: int, prefix: int = 0) -> Layout:
+    def of_sequence(
+        cls, length: int, *, blocks: int, heads: int, head_dim: int, width: int, prefix: int = 0, **more: Any
+    ) -> Self:
         """`prefix` class tokens, then `length` tokens."""
-        return cls(prefix, 0, (1, length), (1, 1), blocks, heads, head_dim, width, sequence=True)
+        return cls(prefix, 0, (1, length), (1, 1), blocks, heads, head_dim, width, sequence=True, **more)
 
     def scale(self, block: int) -> float:
         """What the scores q k^T of a block are multiplied with, in its call of attention."""

@@ -80,20 +80,18 @@ def text_layout(module: Any) -> TextLayout:
         for row, attention in zip(rows, attentions)
     ]
     length = int(config.max_position_embeddings)
-    padding = getattr(_embeddings(module), "padding_idx", None)
+    # the module that adds positions, of a kind of model that keeps it apart
+    embeddings = getattr(getattr(module, module.base_model_prefix, module), "embeddings", None)
+    padding = getattr(embeddings, "padding_idx", None)
     if padding is not None:  # RoBERTa counts positions from there, and never uses the ones before
         length -= padding + 1
     everywhere = getattr(config, "sliding_window", None) if config.model_type == "mistral" else None
-    return TextLayout(
-        class_tokens=0,
-        register_tokens=0,
-        grid=(1, length),
-        patch=(1, 1),
+    return TextLayout.of_sequence(
+        length,
         blocks=len(blocks),
         heads=config.num_attention_heads,
         head_dim=head_dim,
         width=config.hidden_size,
-        sequence=True,
         scales=tuple(map(float, scales)),
         key_heads=getattr(config, "num_key_value_heads", None) or config.num_attention_heads,
         causal=bool(getattr(first, "is_causal", False)),
@@ -104,22 +102,13 @@ def text_layout(module: Any) -> TextLayout:
 def decoder_layout(module: Any) -> TextLayout:
     """Read off a decoder of our own (`vitscope.models.decoder`)."""
     attention = module.blocks[0].attn
-    return TextLayout(
-        class_tokens=0,
-        register_tokens=0,
-        grid=(1, module.context),
-        patch=(1, 1),
+    return TextLayout.of_sequence(
+        module.context,
         blocks=len(module.blocks),
         heads=attention.num_heads,
         head_dim=attention.head_dim,
         width=module.embed.embedding_dim,
-        sequence=True,
         key_heads=attention.num_heads,
         causal=True,
         windows=(None,) * len(module.blocks),
     )
-
-
-def _embeddings(module: Any) -> Any:
-    """The module that adds positions, of a kind of model that keeps it apart."""
-    return getattr(getattr(module, module.base_model_prefix, module), "embeddings", None)

@@ -16,6 +16,16 @@ from torch import Tensor
 from vitscope.architectures.rows import BlockRow, Family
 from vitscope.errors import UnsupportedModelError
 
+# package -> how the names of its classes begin; what is in one list is built alike
+BERT_KIN = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "xlm_roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "electra": "Electra",
+}
+LLAMA_KIN = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}
+
 # x = norm(x + branch), attention and MLP spread over several modules
 BERT_LAYER = BlockRow(
     summed="attention.output.LayerNorm",
@@ -57,11 +67,7 @@ def _class(package: str, name: str) -> str:
 
 
 BLOCKS: dict[str, BlockRow] = {
-    _class("bert", "BertLayer"): BERT_LAYER,
-    _class("roberta", "RobertaLayer"): BERT_LAYER,
-    _class("xlm_roberta", "XLMRobertaLayer"): BERT_LAYER,
-    _class("camembert", "CamembertLayer"): BERT_LAYER,
-    _class("electra", "ElectraLayer"): BERT_LAYER,
+    **{_class(package, f"{name}Layer"): BERT_LAYER for package, name in BERT_KIN.items()},
     _class("distilbert", "TransformerBlock"): BlockRow(
         summed="sa_layer_norm",
         attn="attention",
@@ -77,10 +83,7 @@ BLOCKS: dict[str, BlockRow] = {
     _class("gpt_neox", "GPTNeoXLayer"): replace(
         NEOX_LAYER, flag="use_parallel_residual", otherwise=replace(NEOX_LAYER, mid="post_attention_layernorm")
     ),
-    _class("llama", "LlamaDecoderLayer"): LLAMA_LAYER,
-    _class("qwen2", "Qwen2DecoderLayer"): LLAMA_LAYER,
-    _class("qwen3", "Qwen3DecoderLayer"): LLAMA_LAYER,
-    _class("mistral", "MistralDecoderLayer"): LLAMA_LAYER,
+    **{_class(package, f"{name}DecoderLayer"): LLAMA_LAYER for package, name in LLAMA_KIN.items()},
     _class("gemma3", "Gemma3DecoderLayer"): BlockRow(
         mid="pre_feedforward_layernorm",
         attn="self_attn",
@@ -99,19 +102,12 @@ BLOCKS: dict[str, BlockRow] = {
 
 # a block that spreads its MLP over several modules has a row of its own here
 MLPS: dict[str, tuple[str, str]] = {
-    _class("bert", "BertLayer"): BERT_MLP,
-    _class("roberta", "RobertaLayer"): BERT_MLP,
-    _class("xlm_roberta", "XLMRobertaLayer"): BERT_MLP,
-    _class("camembert", "CamembertLayer"): BERT_MLP,
-    _class("electra", "ElectraLayer"): BERT_MLP,
+    **{_class(package, f"{name}Layer"): BERT_MLP for package, name in BERT_KIN.items()},
     _class("distilbert", "FFN"): ("activation", "lin2"),
     _class("modernbert", "ModernBertMLP"): ("act", "Wo"),
     _class("gpt2", "GPT2MLP"): ("act", "c_proj"),
     _class("gpt_neox", "GPTNeoXMLP"): ("act", "dense_4h_to_h"),
-    _class("llama", "LlamaMLP"): LLAMA_MLP,
-    _class("qwen2", "Qwen2MLP"): LLAMA_MLP,
-    _class("qwen3", "Qwen3MLP"): LLAMA_MLP,
-    _class("mistral", "MistralMLP"): LLAMA_MLP,
+    **{_class(package, f"{name}MLP"): LLAMA_MLP for package, name in LLAMA_KIN.items()},
     _class("gemma3", "Gemma3MLP"): LLAMA_MLP,
     _class("opt", "OPTDecoderLayer"): ("activation_fn", "fc2"),
 }

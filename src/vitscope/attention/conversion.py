@@ -16,6 +16,8 @@ from torch import nn
 
 from vitscope.architectures.compiled import refuse_compiled
 from vitscope.architectures.families import block_row, classes_of, decoder_blocks_of, family_of
+from vitscope.architectures.layout import derive_layout
+from vitscope.attention.description import describe_attention
 from vitscope.attention.encoders import as_in_encoders, is_encoder_attention, with_timm_names
 from vitscope.attention.module import AttentionModule
 from vitscope.attention.registry import attention_class, build_options
@@ -63,8 +65,6 @@ def convert(
     for part, chosen in _chosen(module, layers, decoder).items():
         check_converted(part.module, cls, chosen, part.blocks)
     if module is not model:
-        from vitscope.attention.description import describe_attention
-
         model.source["attention"] = describe_attention(module)
     return model
 
@@ -113,8 +113,6 @@ class Part:
     @property
     def tokens(self) -> int:
         """That pass its blocks: a mask decoder has patches and one for each class."""
-        from vitscope.architectures.layout import derive_layout
-
         layout = derive_layout(self.module)
         return layout.tokens if self.name == "layers" else layout.image_tokens + classes_of(self.module)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -76,14 +77,14 @@ def measure_costs(
         module.to(device)
     except (RuntimeError, AssertionError) as error:
         raise VitscopeError(f"There is no device {str(device)!r} here: {str(error).splitlines()[0]}") from error
-    images = torch.zeros(batch, *input_size, device=device)
-    images += torch.linspace(-1, 1, images.numel(), device=device).reshape(
-        images.shape
-    )  # any values: no RNG is touched
+    shape = (batch, *input_size)
+    images = torch.linspace(-1, 1, math.prod(shape), device=device).reshape(shape)  # any values: no RNG is touched
     runs: dict[tuple[str, str], Callable[[], object]] = {}
     fixed: dict[tuple[str, str], tuple[int, int, int | None]] = {}
     for text in settings:
-        variant = convert_from_description(_sharing_copy(module), text)
+        # modules of its own, parameters shared: ten variants of a large model fit where one does
+        shared = {id(p): p for p in module.parameters()}
+        variant = convert_from_description(copy.deepcopy(module, shared), text)
         for mode in MODES:
             if progress:
                 progress(f"{text}, {mode}")
@@ -115,11 +116,6 @@ def count_flops(run: Callable[[], object]) -> int:
     with sdpa_kernel(SDPBackend.MATH), counter:
         run()
     return int(counter.get_total_flops())
-
-
-def _sharing_copy(module: nn.Module) -> nn.Module:
-    """Modules of its own, parameters shared: ten variants of a large model fit where one does."""
-    return copy.deepcopy(module, {id(p): p for p in module.parameters()})
 
 
 def _pass(module: nn.Module, images: Tensor, mode: str) -> Callable[[], object]:

@@ -11,16 +11,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vitscope.architectures.text_rows import BERT_KIN
 from vitscope.attention.module import HOOKS, AttentionModule
 
-_KINDS = {
-    "bert": "Bert",
-    "roberta": "Roberta",
-    "xlm_roberta": "XLMRoberta",
-    "camembert": "Camembert",
-    "electra": "Electra",
-}
-_NAMES = {f"transformers.models.{kind}.modeling_{kind}.{title}SelfAttention" for kind, title in _KINDS.items()}
+_NAMES = {f"transformers.models.{kind}.modeling_{kind}.{title}SelfAttention" for kind, title in BERT_KIN.items()}
 
 
 def is_encoder_attention(attention: nn.Module) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vitscope.errors import VitscopeError, suggest
-from vitscope.registry import ATTENTIONS, check_types
+from vitscope.registry import ATTENTIONS, check_options, check_types
 
 if TYPE_CHECKING:
     from vitscope.attention.module import AttentionModule
@@ -41,14 +40,8 @@ def create_attention(name: str, dim: int, num_heads: int = 8, **arguments: Any) 
 
 def build_options(cls: type[AttentionModule], given: Mapping[str, Any]) -> Any:
     """The options of an attention from plain values. An option that it does not have is an error."""
-    known = [f.name for f in fields(cls.Options)]
     values = {_SPELLINGS.get(key, key): value for key, value in given.items()}
-    for key in values:
-        if key not in known:
-            raise VitscopeError(
-                f"Attention {cls.name!r} has no option {key!r}.{suggest(key, known)} "
-                f"It takes: {', '.join(known) or 'none'}."
-            )
+    check_options(values, [f.name for f in fields(cls.Options)], "attention", cls.name)
     check_types(values, cls.Options, "attention", cls.name)
     return cls.Options(**values)
 

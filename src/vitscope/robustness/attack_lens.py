@@ -38,7 +38,7 @@ from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.robustness.epsilons import Epsilon
 from vitscope.robustness.target import Target
-from vitscope.robustness.threat import Threat, channel_values
+from vitscope.robustness.threat import Threat, normalised
 from vitscope.statistics.intervals import Z95, share_columns
 
 DEFAULT_LENS = ("class_space.identifiability", "attention", "kpca.spectrum")
@@ -202,10 +202,7 @@ class AttackLens:
         return self.sums[_key(attack, "", key)]
 
     def _normalised(self, images: Tensor) -> Tensor:
-        if self.threat.space == "normalised":
-            return images
-        mean, std = channel_values(self.model.preprocess, images)
-        return images.sub(mean).div(std)
+        return images if self.threat.space == "normalised" else normalised(images, self.model.preprocess)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """`attack_lens`, and the tables of the analyses with the attack in front, as `attack_lens_<table>`."""

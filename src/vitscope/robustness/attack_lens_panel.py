@@ -137,10 +137,14 @@ def _lost(ax: Axes, table: pd.DataFrame) -> None:
         fooled = int(part["n_fooled"].iloc[0])
         if attack == NOISE or fooled == 0:  # the few that noise fools make no distribution
             continue
-        style = attack_style(str(attack))
-        f.line_per_block(ax, part["block"], 100 * part["lost"].cumsum() / fooled, style=style, label="_")
-        won = 100 * part["won"].cumsum() / fooled
-        ax.plot(part["block"], won, color=style.colour, linewidth=1.1, linestyle=(0, (4, 2)), label="_")
+        draw_lost(ax, part, fooled, attack_style(str(attack)))
+
+
+def draw_lost(ax: Axes, part: pd.DataFrame, total: int, style: f.LineStyle) -> None:
+    """Shares of `total` that are lost by each block; dashed: won by it, in the clean version."""
+    f.line_per_block(ax, part["block"], 100 * part["lost"].cumsum() / total, style=style, label="_")
+    won = 100 * part["won"].cumsum() / total
+    ax.plot(part["block"], won, color=style.colour, linewidth=1.1, linestyle=(0, (4, 2)), label="_")
 
 
 def _each(ax: Axes, table: pd.DataFrame, column: str) -> None:
@@ -160,10 +164,12 @@ def _same_height(axes: list[Axes], columns: int) -> None:
 
 
 def _legend(fig: Figure, attacks: list[str]) -> None:
-    names = ["clean", *(a for a in dict.fromkeys(attacks) if a != CLEAN)]
-    styles = [INK if name == "clean" else attack_style(name) for name in names]
-    handles = [Line2D([], [], color=s.colour, marker=s.marker, linestyle=s.dash) for s in styles]  # type: ignore[arg-type]
-    fig.legend(handles, names, loc="outside lower center", ncols=min(6, len(names)))
+    legend_below(fig, {"clean": INK, **{a: attack_style(a) for a in attacks if a != CLEAN}})
+
+
+def legend_below(fig: Figure, styles: Mapping[str, f.LineStyle]) -> None:
+    handles = [Line2D([], [], color=s.colour, marker=s.marker, linestyle=s.dash) for s in styles.values()]  # type: ignore[arg-type]
+    fig.legend(handles, list(styles), loc="outside lower center", ncols=min(6, len(styles)))
 
 
 def _shape(run: Run) -> dict[str, pd.DataFrame]:
@@ -182,12 +188,8 @@ def _shape(run: Run) -> dict[str, pd.DataFrame]:
     return found
 
 
-def lost_block(part: pd.DataFrame) -> int:
-    """The median block at which the decision is lost, of one attack."""
-    return _median(part, "lost")
-
-
-def _median(part: pd.DataFrame, column: str) -> int:
+def lost_block(part: pd.DataFrame, column: str = "lost") -> int:
+    """The median block at which the decision is lost (or 'won'), of one attack."""
     total = part[column].cumsum()
     return int(part["block"][total >= part[column].sum() / 2].iloc[0])
 
@@ -206,7 +208,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
             f"{who(label, several)}the attack {attack} at {part['eps'].iloc[0]} fools "
             f"{short(int(part['n_fooled'].iloc[0]))} of {short(int(part['n_images'].iloc[0]))} images; "
             f"half of them have lost the decision by block {at} of "
-            f"{int(part['block'].max())} (clean images have won it by block {_median(part, 'won')}), where "
+            f"{int(part['block'].max())} (clean images have won it by block {lost_block(part, 'won')}), where "
             f"{short(100 * float(moved.iloc[0]))} % of the attention has moved"
         )
         if len(noise):

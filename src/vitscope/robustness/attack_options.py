@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 STUDY = ("norm", "steps", "cumulative", "protocol", "normalise", "lens", "lens_eps")  # as they are, beside the attacks
 SAVED = {"attacks": {str: ({}, None)}, "eps": [str], **{f"{name}?": Any for name in STUDY}}
 ATTACKED = {**ANALYZED, "analyses": {"attack?": SAVED, "segmentation.attack?": SAVED}}  # the configuration of a run
-OF_PIXELS = (
-    "attacks",
-    "eps",
-    "norm",
-    "steps",
-    "normalise",
-    "lens",
-    "lens_eps",
-)  # what an attack on more than one class per item takes
+# what an attack on more than one class per item takes
+OF_PIXELS = ("attacks", "eps", "norm", "steps", "normalise", "lens", "lens_eps")
 
 
 @dataclass(frozen=True)

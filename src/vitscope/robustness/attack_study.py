@@ -209,7 +209,8 @@ class AttackStudy(Analysis):
                 row |= {
                     "attacked": attacked,
                     "n_images": n,
-                    "options": _words(attack),
+                    "options": ", ".join(f"{k} {v}" for k, v in attack.options().items() if v is not None)
+                    or "no options",
                     "protocol": self.threat.protocol,
                 }
                 rows.append(row)
@@ -297,7 +298,3 @@ def change(count: int | None, clean: int, n: int, won: int = 0) -> dict[str, flo
         return {"change": 100 * (count - clean) / n, "change_low": 100 * low, "change_high": 100 * high}
     lost = shares("change", None if count is None else clean - count, n)
     return {"change": 0.0 - lost["change"], "change_low": -lost["change_high"], "change_high": -lost["change_low"]}
-
-
-def _words(attack: Attack) -> str:
-    return ", ".join(f"{k} {v}" for k, v in attack.options().items() if v is not None) or "no options"

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vitscope.analyses.request import call
+from vitscope.data import ImageData
 from vitscope.errors import DataError, VitscopeError
+from vitscope.models import Model
 from vitscope.robustness.attack_options import AttackOptions
 from vitscope.robustness.attack_study import Attacks, AttackStudy, make_attacks
 from vitscope.robustness.attacks import Attack, Victims
 from vitscope.robustness.target import Target, attacking, normalised_where
 from vitscope.robustness.threat import make_threat
+from vitscope.runs import Run
 from vitscope.tasks import task_of
-
-if TYPE_CHECKING:
-    from vitscope.data import ImageData
-    from vitscope.models import Model
-    from vitscope.runs import Run
 
 
 def attack(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitscope.analyses.request import call
 from vitscope.data.segmentation.dataset import SegmentationData
+from vitscope.data.text import TextData
 from vitscope.errors import DataError, VitscopeError
 from vitscope.robustness.condition import CLEAN, CORRUPTED, Condition
 from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
@@ -107,7 +108,6 @@ def corrupted_scenes(
 
 def changed_texts(clean: Any, changes: Sequence[Change]) -> Any:
     """Texts as they are, and after each change, as one set of data: `TextConditions`."""
-    from vitscope.data.text import TextData
     from vitscope.robustness.text.conditions import TextConditions
 
     texts = getattr(clean, "texts", clean)  # of windows: what they were cut from

@@ -18,7 +18,7 @@ from vitscope.robustness.corruptions import corrupt, image_seed
 from vitscope.robustness.corruptions.names import parse_corruptions, parse_severities
 from vitscope.robustness.segmentation.moving import MOVES
 from vitscope.robustness.target import Target, attacking, normalised_where
-from vitscope.robustness.threat import channel_values, make_threat, pixels_of
+from vitscope.robustness.threat import channel_values, make_threat, normalised, pixels_of
 from vitscope.tasks import task_of
 
 
@@ -66,9 +66,8 @@ class Attacked(_ChangedPictures):
             if self.attack.minimal:
                 found = self.threat.project(found, images, eps)
         self.threat.verify(found, images, eps, self.attack.name)
-        mean, std = channel_values(self.model.preprocess, found)
         inputs = batch.images.clone()
-        inputs[known] = found.detach().sub(mean).div(std).to(inputs)
+        inputs[known] = normalised(found.detach(), self.model.preprocess).to(inputs)
         return Partners(inputs, known)
 
 

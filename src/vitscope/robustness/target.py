@@ -113,10 +113,8 @@ def normalised_where(model: Model, where: str = "auto") -> tuple[Model, str | No
             "model as they are, --normalise outside if that part does something else."
         )
     if where == "inside" and not plain:
-        from vitscope.models import Model as ModelClass
-
         preprocess = replace(model.preprocess, mean=(0.0,) * len(mean), std=(1.0,) * len(std))
-        bare = ModelClass(model.module, model.name, preprocess, model.source, model.notes, model.classes)
+        bare = Model(model.module, model.name, preprocess, model.source, model.notes, model.classes)
         return bare, INSIDE
     if where == "inside":
         return model, INSIDE

@@ -131,6 +131,12 @@ def pixels_of(images: Tensor, preprocess: Preprocess) -> Tensor:
     return exact / 255 if float((pixels * 255 - exact).abs().max()) < 1e-2 else pixels
 
 
+def normalised(pixels: Tensor, preprocess: Preprocess) -> Tensor:
+    """(x - mean) / std, (B, C, H, W), by the very operations of `data.transforms.normalise`."""
+    mean, std = channel_values(preprocess, pixels)
+    return pixels.sub(mean).div(std)
+
+
 def channel_values(preprocess: Preprocess, like: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation as (C, 1, 1)."""
     mean, std = (torch.tensor(v, dtype=like.dtype, device=like.device) for v in (preprocess.mean, preprocess.std))

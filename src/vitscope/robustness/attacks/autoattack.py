@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
 from vitscope.errors import VitscopeError
-from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, import_extra, register_attack
 from vitscope.robustness.target import Target
 
 NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1"}
@@ -45,9 +45,8 @@ class LibraryAttack(Attack):
         common = {"eps": eps, "norm": NAMES[victims.threat.norm], "seed": seed, "device": victims.images.device}
         with preserved_globals():
             found = self.build(target, **common).perturb(victims.images, victims.labels)
-        return victims.threat.project(
-            found.detach(), victims.images, eps
-        )  # it rounds to float32 once more often than we
+        # it rounds to float32 once more often than we
+        return victims.threat.project(found.detach(), victims.images, eps)
 
 
 @register_attack("apgd-ce")
@@ -57,9 +56,7 @@ class APGD(LibraryAttack):
 
     steps: int = 100  # iterations, each a forward and a backward pass
     restarts: int = 1  # from other random starts
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1)
+    least: ClassVar = {"steps": 1, "restarts": 1}
 
     def build(self, target: Target, **common: Any) -> Any:
         library = import_extra("pyautoattack.autopgd_base", self.name)
@@ -72,9 +69,7 @@ class Square(LibraryAttack):
     """Random search with squares: no gradients at all."""
 
     queries: int = 5000  # forward passes per image, at most
-
-    def __post_init__(self) -> None:
-        at_least(self, queries=1)
+    least: ClassVar = {"queries": 1}
 
     def build(self, target: Target, **common: Any) -> Any:
         library = import_extra("pyautoattack.square", self.name)

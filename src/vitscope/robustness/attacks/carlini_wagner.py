@@ -8,12 +8,13 @@ each epsilon the perturbation found is shortened to fit the ball, where it is lo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vitscope.data.randomness import preserved_globals
-from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, positive, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, import_extra, register_attack
 from vitscope.robustness.target import Target
 
 
@@ -30,10 +31,8 @@ class CarliniWagner(Attack):
     searches: int = 6  # steps of the binary search
     rate: float = 0.01  # Adam's learning rate in tanh space
     confidence: float = 0.0  # by how much a wrong class must lead
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, searches=1, confidence=0)
-        positive(self, "rate")
+    least: ClassVar = {"steps": 1, "searches": 1, "confidence": 0}
+    above = ("rate",)
 
     def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         foolbox = import_extra("foolbox", self.name)

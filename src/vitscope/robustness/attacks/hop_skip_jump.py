@@ -12,12 +12,13 @@ a length taken over the whole batch. So draws belong to the image here as in our
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals
-from vitscope.robustness.attacks.registry import Attack, Victims, at_least, import_extra, register_attack
+from vitscope.robustness.attacks.registry import Attack, Victims, import_extra, register_attack
 from vitscope.robustness.target import Target
 
 STARTS = 20  # noise pictures that are tried before a picture of another class is taken
@@ -34,9 +35,7 @@ class HopSkipJump(Attack):
     published = False
     steps: int = 64  # along the border
     queries: int = 100  # random neighbours in the first step; step t asks sqrt(t) times as many
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, queries=1)
+    least: ClassVar = {"steps": 1, "queries": 1}
 
     def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         foolbox = import_extra("foolbox", self.name)

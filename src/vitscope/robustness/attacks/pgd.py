@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Victims, at_least, positive, register_attack, repeated
-from vitscope.robustness.norms import TINY, random_in_ball, steepest
+from vitscope.robustness.attacks.registry import Attack, Victims, register_attack, repeated
+from vitscope.robustness.norms import TINY, steepest
 from vitscope.robustness.target import Target
 
 Direction = Callable[[Tensor, Tensor], Tensor]  # gradient, images -> a direction of size 1, (B, C, H, W)
@@ -75,19 +76,14 @@ class PGD(Attack):
     momentum: float = 0.0  # of the gradients; 1.0 is usual where it is used
     random_start: bool = True  # else from the image itself, as in the basic iterative method
     stop: bool = False  # leave an image alone once it fools the model: faster and, if anything, stronger
-
-    def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1, momentum=0)
-        positive(self, "step")
+    least: ClassVar = {"steps": 1, "restarts": 1, "momentum": 0}
+    above = ("step",)
 
     def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         step = (2.5 / self.steps if self.step is None else self.step) * eps
 
         def attempt(rows: Victims, number: int) -> Tensor:
-            start = None
-            if self.random_start or number:
-                delta = random_in_ball(rows.images, rows.threat.norm, eps, rows.generators("pgd", number))
-                start = rows.threat.project(rows.images + delta, rows.images, eps)
+            start = rows.random_start(eps, "pgd", number) if self.random_start or number else None
             return ascend(
                 target, rows, eps, steps=self.steps, step=step, start=start, momentum=self.momentum, stop=self.stop
             )

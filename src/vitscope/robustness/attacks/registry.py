@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -14,7 +15,7 @@ from vitscope.data.randomness import derive_seed
 from vitscope.errors import VitscopeError
 from vitscope.lazy import renamed
 from vitscope.registry import ATTACKS
-from vitscope.robustness.norms import Norm
+from vitscope.robustness.norms import Norm, random_in_ball
 from vitscope.robustness.target import Target
 from vitscope.robustness.threat import Threat
 
@@ -45,6 +46,11 @@ class Victims:
             for index in self.indices.tolist()
         ]
 
+    def random_start(self, eps: float, *purpose: str | int, project: Callable[..., Tensor] | None = None) -> Tensor:
+        """A uniformly drawn point of the ball around each image, clipped to a picture."""
+        delta = random_in_ball(self.images, self.threat.norm, eps, self.generators(*purpose))
+        return (project or self.threat.project)(self.images + delta, self.images, eps)
+
 
 __getattr__ = renamed(__name__, {"Task": "Victims"})  # a task is what a model is asked for now
 
@@ -58,6 +64,17 @@ class Attack:
     minimal: ClassVar[bool] = False  # looks for the smallest change: run once, its images serve every epsilon
     needs: ClassVar[str] = ""  # a package beyond the core, from the extra `attacks`
     published: ClassVar[bool] = True  # can work without bounds (`--protocol published`)
+    least: ClassVar[Mapping[str, float]] = {}  # the smallest values of options
+    above: ClassVar[tuple[str, ...]] = ()  # options that are above 0; None stands for a default
+
+    def __post_init__(self) -> None:
+        values = {name: getattr(self, name) for name in (*self.least, *self.above)}
+        for name, bound in self.least.items():
+            if not bound <= values[name] < math.inf:  # NaN is in no range
+                raise VitscopeError(f"{self.name}: {name} must be at least {bound} and finite, not {values[name]}.")
+        for name in self.above:
+            if values[name] is not None and not 0 < values[name] < math.inf:
+                raise VitscopeError(f"{self.name}: {name} must be above 0 and finite, not {values[name]}.")
 
     def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         """Images (B, C, H, W) within `eps` of the victims'; the caller verifies them. No global randomness."""
@@ -110,31 +127,12 @@ def create_attack(name: str, **options: Any) -> Attack:
 
 def import_extra(package: str, attack: str) -> Any:
     """A library behind an attack, or how to install it."""
-    import importlib
-
     try:
         return importlib.import_module(package)
     except ImportError as error:
         raise VitscopeError(
             f"Attack {attack!r} needs {package}, which is not installed: pip install 'vitscope[attacks]'."
         ) from error
-
-
-def at_least(attack: Attack, **least: float) -> None:
-    """`at_least(self, steps=1)`: refuse smaller values of these options."""
-    for name, bound in least.items():
-        if not bound <= getattr(attack, name) < math.inf:  # NaN is in no range
-            raise VitscopeError(
-                f"{attack.name}: {name} must be at least {bound} and finite, not {getattr(attack, name)}."
-            )
-
-
-def positive(attack: Attack, *names: str) -> None:
-    """`positive(self, "step")`: refuse zero and less; None stands for a default."""
-    for name in names:
-        value = getattr(attack, name)
-        if value is not None and not 0 < value < math.inf:
-            raise VitscopeError(f"{attack.name}: {name} must be above 0 and finite, not {value}.")
 
 
 def check_variant(attack: Attack) -> None:

@@ -11,22 +11,15 @@ a step moves all entries from the quantile `sparsity` on, that one included.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vitscope.errors import VitscopeError
 from vitscope.robustness.attacks.pgd import ascend
-from vitscope.robustness.attacks.registry import (
-    Attack,
-    Victims,
-    at_least,
-    check_variant,
-    positive,
-    register_attack,
-    repeated,
-)
-from vitscope.robustness.norms import TINY, random_in_ball, sizes
+from vitscope.robustness.attacks.registry import Attack, Victims, check_variant, register_attack, repeated
+from vitscope.robustness.norms import TINY, sizes
 from vitscope.robustness.target import Target
 
 
@@ -70,14 +63,13 @@ class SparseL1(Attack):
     step: float | None = None  # size of a step in units of epsilon; none: 2 / steps
     sparsity: float = 0.99  # share of the pixels that a step leaves alone
     restarts: int = 1  # attempts from other random starts, for images that are not fooled yet
-    random_start: bool = (
-        False  # a random point of an L1 ball is hardly sparse, so the first attempt starts at the image
-    )
+    random_start: bool = False  # of the first attempt, too: a random point of an L1 ball is hardly sparse
     variant: str = "exact"  # 'code': rescaled to the ball instead of projected, as in the published evaluation
+    least: ClassVar = {"steps": 1, "restarts": 1}
+    above = ("step",)
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1)
-        positive(self, "step")
+        super().__post_init__()
         if not 0 <= self.sparsity < 1:
             raise VitscopeError(f"sparse-l1: sparsity is a share from 0 to below 1, not {self.sparsity}.")
         check_variant(self)
@@ -97,10 +89,8 @@ class SparseL1(Attack):
             return rescale(images, clean, eps, bounds) if code else victims.threat.project(images, clean, eps)
 
         def attempt(rows: Victims, number: int) -> Tensor:
-            start = None
-            if self.random_start or number:
-                delta = random_in_ball(rows.images, "l1", eps, rows.generators("sparse-l1", number))
-                start = project(rows.images + delta, rows.images, eps)
+            drawn = self.random_start or number
+            start = rows.random_start(eps, "sparse-l1", number, project=project) if drawn else None
             return ascend(
                 target, rows, eps, steps=self.steps, step=step, start=start, direction=direction, project=project
             )

@@ -12,12 +12,12 @@ the gradient of another picture, and of the random start it keeps what the steps
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from vitscope.robustness.attacks.registry import Attack, Victims, at_least, check_variant, positive, register_attack
-from vitscope.robustness.norms import random_in_ball
+from vitscope.robustness.attacks.registry import Attack, Victims, check_variant, register_attack
 from vitscope.robustness.target import Target
 from vitscope.tasks.classification import margin
 
@@ -50,18 +50,18 @@ class SPSA(Attack):
     rate: float = 0.01  # Adam's learning rate, in pixels: about the change of every pixel in one step
     random_start: bool = False  # a uniformly drawn point of the ball instead of the image itself
     variant: str = "exact"  # 'code': gradients at twice the clean image, as the published evaluation estimated them
+    least: ClassVar = {"steps": 1, "samples": 1}
+    above = ("delta", "rate")
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, samples=1)
-        positive(self, "delta", "rate")
+        super().__post_init__()
         check_variant(self)
 
     def perturb(self, target: Target, victims: Victims, eps: float) -> Tensor:
         generators = victims.generators("spsa")
         x, clean = victims.images, victims.images
         if self.random_start:
-            start = random_in_ball(clean, victims.threat.norm, eps, victims.generators("spsa", "start"))
-            x = victims.threat.project(clean + start, clean, eps)
+            x = victims.random_start(eps, "spsa", "start")
         first, second = torch.zeros_like(x), torch.zeros_like(x)
         for t in range(1, self.steps + 1):
             where = 2 * clean if self.variant == "code" else x

@@ -36,7 +36,8 @@ def parse_corruptions(words: str | Sequence[str]) -> tuple[str, ...]:
             word = CORRUPTIONS.resolve(word)[0]
             known = list_corruptions()
         if word not in ("all", *FAMILIES, *known):
-            raise _unknown(word)
+            words = ["all", *FAMILIES, *known]
+            raise VitscopeError(f"There is no corruption {word!r}.{suggest(word, words)} Known: {', '.join(words)}.")
         chosen |= set(COMMON if word == "all" else FAMILIES.get(word, (word,)))
     return tuple(name for name in known if name in chosen)
 
@@ -54,8 +55,3 @@ def parse_severities(words: str | Sequence[str | int]) -> tuple[int, ...]:
     if not found:
         raise VitscopeError("No severity is given: type --severities 1-5, or leave it out.")
     return tuple(sorted(found))
-
-
-def _unknown(name: str) -> VitscopeError:
-    words = ["all", *FAMILIES, *list_corruptions()]
-    return VitscopeError(f"There is no corruption {name!r}.{suggest(name, words)} Known: {', '.join(words)}.")

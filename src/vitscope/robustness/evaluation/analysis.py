@@ -7,21 +7,19 @@ into an array of zeros, so arrays of several processes, or of a run that was kil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError
-from vitscope.robustness.condition import CLEAN
+from vitscope.models import Model
+from vitscope.robustness.condition import CLEAN, Condition
 from vitscope.robustness.evaluation.readings import judge, plan_readings
 from vitscope.robustness.evaluation.results import Results
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
+from vitscope.robustness.evaluation.tables import all_tables, headline
 
 
 @register_analysis("evaluation")
@@ -41,7 +39,6 @@ class Evaluation(Analysis):
         self.size = model.preprocess.input_size[1:]
 
     def prepare(self, data: Any, model: Model) -> None:
-        from vitscope.robustness.condition import Condition
         from vitscope.robustness.evaluation.shifted import ShiftedData
 
         self.data = data if isinstance(data, ShiftedData) else ShiftedData([Condition(CLEAN, data)])
@@ -71,8 +68,6 @@ class Evaluation(Analysis):
         return Results(self.data.conditions, self.readings, outcome, confidence, self.size, self.setting.seed)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        from vitscope.robustness.evaluation.tables import all_tables
-
         return all_tables(self.results())
 
     def answers(self) -> tuple[int, int] | None:
@@ -82,6 +77,4 @@ class Evaluation(Analysis):
         return (found[0].right, found[0].n) if found else None
 
     def summary(self) -> dict[str, Headline]:
-        from vitscope.robustness.evaluation.tables import headline
-
         return headline(self.tables())

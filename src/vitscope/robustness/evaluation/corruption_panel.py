@@ -67,7 +67,11 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"corruption_mean": stacked(means), "corruption_error": stacked(errors), "evaluation": stacked(rows)},
         protocol=protocol(runs, "corruption_error", "; ".join(_how(t) for t in list(rows.values())[:1])),
-        findings=[_finding(label, row, errors[label], len(runs) > 1) for label, row in _rows(means)],
+        findings=[
+            _finding(label, row, errors[label], len(runs) > 1)
+            for label, table in means.items()
+            for row in table.to_dict("records")
+        ],
         order=24,
         card=corruption_card(
             {label: pick(t, sources[0]) for label, t in rows.items() if (t["set"] == sources[0]).any()}
@@ -181,10 +185,6 @@ def draw_difference(errors: Mapping[str, pd.DataFrame], rows: Mapping[str, pd.Da
     f.label_axes(ax, x="top-1 minus clean (points); dashed: no change")
     name_models(fig, labels, errors)
     return fig
-
-
-def _rows(means: Mapping[str, pd.DataFrame]) -> list[tuple[str, dict[Any, Any]]]:
-    return [(label, row) for label, table in means.items() for row in table.to_dict("records")]
 
 
 def _how(table: pd.DataFrame) -> str:

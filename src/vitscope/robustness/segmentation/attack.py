@@ -28,7 +28,7 @@ from vitscope.robustness.attacks import Victims, create_attack
 from vitscope.robustness.conventions import NOISE
 from vitscope.robustness.segmentation.lens import OPTIONAL, PatchLens
 from vitscope.robustness.target import Target, attacking, normalised_where
-from vitscope.robustness.threat import channel_values, make_threat, pixels_of
+from vitscope.robustness.threat import make_threat, normalised, pixels_of
 from vitscope.tasks.segmentation import answered, confusions
 
 TABLE, LENS = "segmentation_attack", "segmentation_attack_lens"
@@ -104,9 +104,7 @@ class SegmentationAttack(SegmentationFigures):
                 self._look(NOISE, create_attack(NOISE).perturb(self.target, victims, eps.value), batch)
 
     def _look(self, attack: str, found: Tensor, batch: Batch) -> None:
-        mean, std = channel_values(self.model.preprocess, found)
-        maps = (batch.targets, batch.targets)
-        changed = found.sub(mean).div(std).cpu()
+        maps, changed = (batch.targets, batch.targets), normalised(found, self.model.preprocess).cpu()
         self._lens.compare(self.sums, self._watched.index(attack), batch.images.cpu(), changed, maps, batch.indices)
 
     def tables(self) -> dict[str, pd.DataFrame]:

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.robustness.attack_lens_panel import INK, draw_lost, legend_below
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.conventions import NOISE
 from vitscope.robustness.corruptions.names import FAMILIES
 from vitscope.runs import Run
 
 ATTACKED, CORRUPTED = "segmentation_attack_lens", "segmentation_lens"
-INK = f.LineStyle(f.INK, "o")  # the clean version
 COLOURS = (f.VERMILLION, f.BLUE, f.GREEN, f.ORANGE, f.PURPLE)
 READING = (
     "Only patches that the clean picture tells right are here, so the black line ends at 100 %. Where a coloured line "
@@ -111,9 +110,7 @@ def draw(tables: Mapping[str, pd.DataFrame]) -> Figure:
                 low, high = (part.get(f"{value}_{end}") for end in ("low", "high"))  # families have none
                 f.line_per_block(ax, part["block"], part[value], style=style, label="_", low=low, high=high)
             if lost := int(part["lost"].sum()):
-                f.line_per_block(middle, part["block"], 100 * part["lost"].cumsum() / lost, style=style, label="_")
-                won = 100 * part["won"].cumsum() / lost
-                middle.plot(part["block"], won, color=style.colour, linewidth=1.1, linestyle=(0, (4, 2)), label="_")
+                draw_lost(middle, part, lost, style)
         title = f.ellipsis(label) if len(tables) > 1 else ""
         f.label_axes(left, y="carry their class (%)", title=title)
         f.label_axes(middle, y="of the lost, lost by here (%)")
@@ -121,9 +118,8 @@ def draw(tables: Mapping[str, pd.DataFrame]) -> Figure:
         for ax, limit in ((left, 104.0), (middle, 104.0), (right, top)):
             ax.set_ylim(0, limit)
             f.block_axis(ax, int(table["block"].max()) + 1, "block" if i == len(tables) - 1 else "")
-    known = {"clean": INK, **{name: style for table in tables.values() for name, style in styles(table).items()}}
-    handles = [Line2D([], [], color=s.colour, marker=s.marker, linestyle=s.dash) for s in known.values()]  # type: ignore[arg-type]
-    fig.legend(handles, list(known), loc="outside lower center", ncols=min(6, len(known)))
+    known = {name: style for table in tables.values() for name, style in styles(table).items()}
+    legend_below(fig, {"clean": INK, **known})
     return fig
 
 

@@ -51,7 +51,8 @@ def swap_words(
     places: list[Span] = []
     for number, (start, line) in enumerate(_lines(text) if share else ()):
         words = [(start + m.start(), start + m.end()) for m in _WORD.finditer(line)]
-        free = [span for span in words if _may_go(text[slice(*span)], unknown)]
+        named = ((span, text[slice(*span)]) for span in words)
+        free = [span for span, w in named if (unknown == SWAP if w == UNKNOWN else not is_stop_word(w))]
         draw = _generator("swap", seed, name, number)
         keys = {span: draw.random() for span in free}
         places += sorted(sorted(free, key=keys.__getitem__)[: max(int(share * len(words)), 1)])
@@ -112,10 +113,6 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
     for line in text.split("\n"):
         yield start, line
         start += len(line) + 1
-
-
-def _may_go(word: str, unknown: str) -> bool:
-    return unknown == SWAP if word == UNKNOWN else not is_stop_word(word)
 
 
 def _typed(word: str, rate: float, draw: random.Random) -> str:

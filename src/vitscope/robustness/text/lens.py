@@ -16,25 +16,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.vocabulary.analysis import VocabularyAnalysis
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
+from vitscope.models import Model
 from vitscope.robustness.text.names import GROUPS
 from vitscope.robustness.text.pairing import Pairing, Rows, pair_tokens
 from vitscope.statistics.clusters import over_clusters
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 TOGETHER = 16  # stretches per pass, each with its clean one
 VALUES = ("cosine", "change")
@@ -122,8 +119,6 @@ class SwappedLens(VocabularyAnalysis):
         self.sums[value][:, block].index_put_((condition, group, document), values.cpu(), accumulate=True)
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         rows = [
             {"condition": condition, "block": block, "distance": distance, **self._means(c, block, g)}
             for c, condition in enumerate(self.conditions)

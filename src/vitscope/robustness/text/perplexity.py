@@ -10,23 +10,20 @@ Differences to clean are paired by document (`ratio_change`); a ratio of perplex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pandas as pd
 import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Headline, register_analysis, zeros
 from vitscope.analyses.perplexity import Perplexity, how_cut, perplexity_of, ratio_change, ratio_interval, said
+from vitscope.data import Data
+from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError
+from vitscope.models import Model
 from vitscope.robustness.text.names import ALL, CLEAN, OVER, UNSWAPPED
 from vitscope.tasks.language import token_losses
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.data import Data
-    from vitscope.data.batch import Batch
-    from vitscope.models import Model
 
 SETS = (*OVER, "clean")  # of targets, per condition; 'clean': those of the clean texts that the condition leaves alone
 
@@ -87,8 +84,6 @@ class SwappedPerplexity(Perplexity):
         return {key: value[condition, SETS.index(kind)] for key, value in self.sums.items()}
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        import pandas as pd
-
         if not int(self.sums["targets"][0, 0].sum()):
             raise UnsuitableDataError("No text has two tokens: there is nothing to foresee.")
         rows: list[dict[str, Any]] = []
@@ -106,8 +101,6 @@ class SwappedPerplexity(Perplexity):
         return {"perplexity": pd.DataFrame(rows), "perplexity_documents": pd.concat(documents, ignore_index=True)}
 
     def _documents(self, sums: dict[str, Tensor]) -> pd.DataFrame:
-        import pandas as pd
-
         there = (sums["targets"] > 0).nonzero().flatten()
         loss = sums["nats"][there] / sums["targets"][there]
         return pd.DataFrame(
