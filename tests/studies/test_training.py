@@ -19,7 +19,7 @@ from vitscope.data import load_data
 from vitscope.data.transforms import build_transform
 from vitscope.errors import VitscopeError
 from vitscope.training import TrainOptions, recipe_options, train
-from vitscope.training.picture_augment import Changes, PictureAugmentation
+from vitscope.training.picture_augment import PictureAugmentation
 from vitscope.training.schedule import Schedule, rate_noise
 from vitscope.training.setup import build_model, build_optimizer, probe_data
 
@@ -134,7 +134,7 @@ def test_random_erasing_fills_a_box_as_its_mode_says():
     recipe = Preprocess((3, 32, 32), (0.5,) * 3, (0.5,) * 3)
     grey = Image.new("RGB", (32, 32), (255, 255, 255))  # 1 after normalisation
     for mode, colours in [("const", 1), ("rand", 1), ("pixel", 2)]:
-        augment = PictureAugmentation(recipe, Changes(erase=1.0, erase_mode=mode))
+        augment = PictureAugmentation(recipe, TrainOptions(erase=1.0, erase_mode=mode))
         with preserved_globals():
             seed_globals(3)
             x = augment(grey, torch.Generator())

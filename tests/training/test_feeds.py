@@ -10,7 +10,8 @@ from vitscope.data import Batch, ImageData, load_data, train_batches
 from vitscope.data.randomness import permutation
 from vitscope.models import Preprocess
 from vitscope.training.feeds import Feed
-from vitscope.training.picture_augment import Changes, PictureAugmentation
+from vitscope.training.options import TrainOptions
+from vitscope.training.picture_augment import PictureAugmentation
 
 RECIPE = Preprocess((1, 8, 8), (0.5,), (0.5,))
 
@@ -76,7 +77,7 @@ def test_repeated_augmentation_shows_fewer_pictures_in_several_versions(textures
     data = load_data("texture_data:textures", "train")  # 96 pictures
     preprocess = Preprocess((1, 16, 16), (0.5,), (0.5,))
     seen: list[Batch] = []
-    augment = PictureAugmentation(preprocess, Changes("crop", erase=0.5))
+    augment = PictureAugmentation(preprocess, TrainOptions(augment="crop", erase=0.5))
     for rank in range(2):
         pictures = Feed(data, preprocess, augment=augment, repeats=3)
         seen += pictures.epoch(8, seed=1, epoch=2, rank=rank, world=2, start=0)
@@ -92,7 +93,9 @@ def test_repeated_augmentation_shows_fewer_pictures_in_several_versions(textures
 def test_a_resumed_epoch_draws_the_same_versions(textures: Path) -> None:
     data = load_data("texture_data:textures", "train")
     preprocess = Preprocess((1, 16, 16), (0.5,), (0.5,))
-    pictures = Feed(data, preprocess, augment=PictureAugmentation(preprocess, Changes("crop", erase=0.5)), repeats=3)
+    pictures = Feed(
+        data, preprocess, augment=PictureAugmentation(preprocess, TrainOptions(augment="crop", erase=0.5)), repeats=3
+    )
     whole = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=0))
     rest = list(pictures.epoch(16, seed=0, epoch=0, rank=0, world=1, start=4))
     assert len(rest) == len(whole) - 4

@@ -14,7 +14,7 @@ from vitscope.data.randomness import preserved_globals, seed_globals
 from vitscope.errors import VitscopeError
 from vitscope.models import Preprocess
 from vitscope.training import TrainOptions
-from vitscope.training.picture_augment import Changes, PictureAugmentation, picture_augmentation
+from vitscope.training.picture_augment import PictureAugmentation, picture_augmentation
 
 DEIT = "rand-m9-mstd0.5-inc1"
 RECIPE = Preprocess((3, 32, 32), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -31,7 +31,7 @@ def drawn(augment: object, seed: int, image: Image.Image) -> torch.Tensor:
 
 
 def test_the_deit_augmentation_is_timms_own_pipeline() -> None:
-    ours = PictureAugmentation(RECIPE, Changes("resized", DEIT, erase=0.25))
+    ours = PictureAugmentation(RECIPE, TrainOptions(augment="resized", randaugment=DEIT, erase=0.25))
     timms = create_transform(
         (3, 32, 32), is_training=True, auto_augment=DEIT, interpolation="bicubic", re_prob=0.25, re_mode="pixel",
         re_count=1, mean=RECIPE.mean, std=RECIPE.std,
@@ -72,11 +72,11 @@ def test_every_option_of_deit_is_timms_own_pipeline(ours: dict, timms: dict) -> 
 @pytest.mark.parametrize("config", ["autoaugment", "original-q3", "augmix-q3", "-"])
 def test_a_wrong_policy_shows_right_ones(config: str) -> None:
     with pytest.raises(VitscopeError, match="original, originalr, v0"):
-        PictureAugmentation(RECIPE, Changes(auto_augment=config))
+        PictureAugmentation(RECIPE, TrainOptions(auto_augment=config))
 
 
 def test_it_is_a_function_of_the_seed_and_differs_between_seeds() -> None:
-    augment = PictureAugmentation(RECIPE, Changes("crop", DEIT, erase=0.5))
+    augment = PictureAugmentation(RECIPE, TrainOptions(augment="crop", randaugment=DEIT, erase=0.5))
     again = pickle.loads(pickle.dumps(augment))  # as a worker gets it
     values = [drawn(augment, seed, picture()) for seed in range(6)]
     assert all(torch.equal(drawn(again, seed, picture()), value) for seed, value in enumerate(values))
@@ -84,7 +84,7 @@ def test_it_is_a_function_of_the_seed_and_differs_between_seeds() -> None:
 
 
 def test_crop_moves_the_picture_by_at_most_an_eighth() -> None:
-    augment = PictureAugmentation(Preprocess((1, 16, 16), (0.0,), (1.0,)), Changes("crop"))
+    augment = PictureAugmentation(Preprocess((1, 16, 16), (0.0,), (1.0,)), TrainOptions(augment="crop"))
     dot = np.zeros((16, 16), np.uint8)
     dot[8, 8] = 255
     places = set()
@@ -102,7 +102,7 @@ def test_crop_moves_the_picture_by_at_most_an_eighth() -> None:
 def test_grey_and_coloured_pictures_fit_grey_and_coloured_models(mode: str, channels: int) -> None:
     recipe = Preprocess((channels, 28, 28), (0.5,) * channels, (0.5,) * channels)
     for augment in ("none", "crop", "resized"):
-        augmentation = PictureAugmentation(recipe, Changes(augment, DEIT, erase=0.25))
+        augmentation = PictureAugmentation(recipe, TrainOptions(augment=augment, randaugment=DEIT, erase=0.25))
         for seed in range(5):
             assert drawn(augmentation, seed, picture().convert(mode)).shape == (channels, 28, 28)
 
@@ -115,18 +115,18 @@ def test_without_such_options_pictures_are_left_alone() -> None:
 @pytest.mark.parametrize("config", ["augmix-m3", "rand-q9", "m9"])
 def test_a_wrong_randaugment_string_shows_a_right_one(config: str) -> None:
     with pytest.raises(VitscopeError, match=DEIT.replace(".", r"\.")):
-        PictureAugmentation(RECIPE, Changes(randaugment=config))
+        PictureAugmentation(RECIPE, TrainOptions(randaugment=config))
 
 
 def test_the_callers_generators_are_not_touched() -> None:
     random.seed(3)
     before = random.getstate()
-    drawn(PictureAugmentation(RECIPE, Changes("resized", DEIT, erase=1.0)), 0, picture())
+    drawn(PictureAugmentation(RECIPE, TrainOptions(augment="resized", randaugment=DEIT, erase=1.0)), 0, picture())
     assert random.getstate() == before
 
 
 def test_posterizing_to_no_bits_is_black_as_it_was_when_the_recipes_were_made() -> None:
     black = Preprocess((3, 8, 8), (0.0,) * 3, (1.0,) * 3)
-    augment = PictureAugmentation(black, Changes(randaugment="rand-m10-n1-p1.0-inc1"))
+    augment = PictureAugmentation(black, TrainOptions(randaugment="rand-m10-n1-p1.0-inc1"))
     values = [drawn(augment, seed, picture(size=(8, 8))) for seed in range(60)]
     assert any((value == 0).all() for value in values)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from vitscope.models import Model, Preprocess
-    from vitscope.training.options import TrainOptions
-    from vitscope.training.teachers import Answers
+from vitscope.models import Model, Preprocess
+from vitscope.training.options import TrainOptions
+from vitscope.training.teachers import Answers
 
 
 def open_teacher(options: TrainOptions, student: Model, device: torch.device) -> Teacher | None:

@@ -20,6 +20,7 @@ from vitscope.training.losses import Objective, Outputs, prediction, wide
 from vitscope.training.mixing import Mixing, answers
 from vitscope.training.options import TrainOptions
 from vitscope.training.processes import onto
+from vitscope.training.refinement import PUBLISHED, Learner, refinement_loss, tally_heads
 
 OF_PICTURES = ("augment", "randaugment", "auto_augment", "color_jitter", "erase", "mixup", "cutmix", "cutmix_minmax")
 
@@ -144,8 +145,6 @@ class HeadsLesson(ClassLesson):
     """Heads that read the blocks of a frozen model; outputs are `refinement.Readings`."""
 
     def loss(self, outputs: Any, targets: Tensor, inputs: Any) -> Tensor:
-        from vitscope.training.refinement import PUBLISHED, refinement_loss
-
         chosen = self.options.refine_loss
         kind = PUBLISHED[self.options.refine_kind] if chosen == "published" else chosen
         return refinement_loss(outputs, targets, kind)
@@ -155,6 +154,4 @@ class HeadsLesson(ClassLesson):
         return (outputs[2].argmax(-1) == targets[:, None]).float().mean(1).sum()
 
     def tally(self, model: Model, batch: Batch) -> list[float]:
-        from vitscope.training.refinement import Learner, tally_heads
-
         return tally_heads(Learner(model, self.options), self.task, batch)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vitscope.architectures.families import blocks_of
 from vitscope.errors import DataError, VitscopeError
 from vitscope.training.parts import freeze
+from vitscope.training.refinement import Learner
 from vitscope.training.setup import build_optimizer
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ def what_learns(options: TrainOptions, model: Model) -> nn.Module:
     """The network itself, or the heads that read a frozen one."""
     if not options.refine:
         return model.module
-    from vitscope.training.refinement import Learner
-
     return Learner(model, options)
 
 
@@ -119,27 +118,23 @@ class Sharded(Replicated):
         return super().pieces(inputs, targets, count)
 
     def collect(self) -> None:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+        from torch.distributed.checkpoint import state_dict as sharded
 
-        whole = get_model_state_dict(self.module, options=StateDictOptions(full_state_dict=True))
+        whole = sharded.get_model_state_dict(self.module, options=sharded.StateDictOptions(full_state_dict=True))
         self.model.module.load_state_dict(whole)
 
     def optimizer_state(self) -> dict[str, Any]:
-        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+        from torch.distributed.checkpoint import state_dict as sharded
 
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return dict(get_optimizer_state_dict(self.module, self.plain, options=options))
+        options = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return dict(sharded.get_optimizer_state_dict(self.module, self.plain, options=options))
 
     def load(self, weights: dict[str, Tensor], optimizer_state: dict[str, Any]) -> None:
-        from torch.distributed.checkpoint.state_dict import (
-            StateDictOptions,
-            set_model_state_dict,
-            set_optimizer_state_dict,
-        )
+        from torch.distributed.checkpoint import state_dict as sharded
 
-        options = StateDictOptions(full_state_dict=True)
+        options = sharded.StateDictOptions(full_state_dict=True)
         self.model.module.load_state_dict(weights)
         # safetensors gives names in an order of its own; all processes must scatter them in the same one
         ordered: dict[str, Any] = {name: weights[name] for name in self.model.module.state_dict()}
-        set_model_state_dict(self.module, ordered, options=options)
-        set_optimizer_state_dict(self.module, self.plain, optimizer_state, options=options)
+        sharded.set_model_state_dict(self.module, ordered, options=options)
+        sharded.set_optimizer_state_dict(self.module, self.plain, optimizer_state, options=options)

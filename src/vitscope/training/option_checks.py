@@ -5,73 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vitscope.errors import VitscopeError
+from vitscope.models.preprocess_words import check_words
 from vitscope.training.frozen import check_frozen
 
 if TYPE_CHECKING:
     from vitscope.training.options import TrainOptions
 
 _INFINITY = float("inf")
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("share", 1e-9, 1),
-    ("epochs", 1, _INFINITY),
-    ("batch_size", 1, _INFINITY),
-    ("accumulate", 1, _INFINITY),
-    ("lr", 0, _INFINITY),
-    ("weight_decay", 0, _INFINITY),
-    ("warmup_epochs", 0, _INFINITY),
-    ("warmup_steps", 0, _INFINITY),
-    ("context", 2, _INFINITY),
-    ("warmup_lr", 0, _INFINITY),
-    ("min_lr", 0, _INFINITY),
-    ("smoothing", 0, 1),
-    ("erase", 0, 1),
-    ("repeats", 1, _INFINITY),
-    ("mixup", 0, _INFINITY),
-    ("cutmix", 0, _INFINITY),
-    ("mixup_prob", 0, 1),
-    ("mixup_switch_prob", 0, 1),
-    ("color_jitter", 0, _INFINITY),
-    ("erase_count", 1, _INFINITY),
-    ("poly_power", 1e-9, _INFINITY),
-    ("decay_epochs", 1e-9, _INFINITY),
-    ("decay_rate", 0, 1),
-    ("patience_epochs", 0, _INFINITY),
-    ("lr_noise_pct", 0.01, 1),  # much smaller, or a much larger deviation, and drawing again would take its time
-    ("lr_noise_std", 1e-9, 10),
-    ("in_chans", 1, _INFINITY),
-    ("lr_batch", 0, _INFINITY),
-    ("ema", 0, 1),
-    ("distillation_share", 0, 1),
-    ("temperature", 1e-9, _INFINITY),
-    ("clip_grad", 1e-12, _INFINITY),
-    ("probe_every", 1, _INFINITY),
-    ("probe_images", 1, _INFINITY),
-    ("checkpoint_steps", 0, _INFINITY),
-    ("workers", 0, _INFINITY),
-    ("refine_tokens", 0, _INFINITY),
-)
+_RANGES: dict[tuple[float, float], tuple[str, ...]] = {  # the smallest and the largest value -> options
+    (0, 1): ("smoothing", "erase", "mixup_prob", "mixup_switch_prob", "decay_rate", "ema", "distillation_share"),
+    (1e-9, 1): ("share",),
+    (0.01, 1): ("lr_noise_pct",),  # much smaller, or a much larger deviation, and drawing again would take its time
+    (1e-9, 10): ("lr_noise_std",),
+    (0, _INFINITY): (
+        *("lr", "lr_batch", "weight_decay", "warmup_epochs", "warmup_steps", "warmup_lr", "min_lr", "patience_epochs"),
+        *("mixup", "cutmix", "color_jitter", "checkpoint_steps", "workers", "refine_tokens"),
+    ),
+    (1e-12, _INFINITY): ("clip_grad",),
+    (1e-9, _INFINITY): ("poly_power", "decay_epochs", "temperature"),
+    (1, _INFINITY): (
+        *("epochs", "batch_size", "accumulate", "repeats", "erase_count", "in_chans", "probe_every", "probe_images"),
+    ),
+    (2, _INFINITY): ("context",),
+}
 
 
 def check_ranges(o: TrainOptions) -> None:
     """Options that are out of their range; those that are ranges themselves, and one that is words."""
-    for name, low, high in _RANGES:
+    for name, low, high in ((name, *ends) for ends, names in _RANGES.items() for name in names):
         value = getattr(o, name)
         if isinstance(value, int | float) and not low <= value <= high:
             expected = f"at least {low}" if high == _INFINITY else f"between {low} and {high}"
             raise VitscopeError(f"{name}={value} makes no training: expected {expected}.")
-    if len(o.lr_noise) > 2 or not all(0 <= share <= 1 for share in o.lr_noise) or o.lr_noise != _sorted(o.lr_noise):
-        raise VitscopeError(f"lr_noise={_spaced(o.lr_noise)}: expected one or two rising shares, as in 0.4 or 0.4 0.9.")
-    box = o.cutmix_minmax
-    if box and (len(box) != 2 or not all(0 <= side <= 1 for side in box) or box != _sorted(box)):
+    noise, box = o.lr_noise, o.cutmix_minmax
+    if len(noise) > 2 or not all(0 <= share <= 1 for share in noise) or list(noise) != sorted(noise):
+        raise VitscopeError(f"lr_noise={_spaced(noise)}: expected one or two rising shares, as in 0.4 or 0.4 0.9.")
+    if box and (len(box) != 2 or not all(0 <= side <= 1 for side in box) or list(box) != sorted(box)):
         raise VitscopeError(f"cutmix_minmax={_spaced(box)}: expected two rising shares of the side, as in 0.2 0.8.")
     if o.preprocess not in ("whole", "model"):
-        from vitscope.models.preprocess_words import check_words
-
         check_words(o.preprocess)
-
-
-def _sorted(values: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(sorted(values))
 
 
 def _spaced(values: tuple[float, ...]) -> str:
@@ -80,8 +52,7 @@ def _spaced(values: tuple[float, ...]) -> str:
 
 def check_together(o: TrainOptions) -> None:
     """Options that make sense alone and not together."""
-    changed = o.augment in ("crop", "resized") or o.randaugment or o.auto_augment or o.color_jitter or o.erase
-    if o.repeats > 1 and not changed:
+    if o.repeats > 1 and not o.changes_pictures:
         raise VitscopeError(
             f"repeats={o.repeats} with augment={o.augment!r} would show the same picture again: choose augment='crop' "
             "(small pictures) or 'resized' (as ImageNet models learn)."

@@ -208,6 +208,16 @@ class TrainOptions:
                 check_model_name(name)
 
     @property
+    def changes_pictures(self) -> bool:
+        """Does anything change pictures one by one?"""
+        by_picture = self.augment in ("crop", "resized")
+        return bool(by_picture or self.randaugment or self.auto_augment or self.color_jitter or self.erase)
+
+    def part(self, split: str) -> tuple[str, float]:
+        """What the data call 'train' or 'test', and the share of it that counts."""
+        return (self.train_split, self.share) if split == "train" else (self.test_split, 1.0)
+
+    @property
     def look_size(self) -> int:
         """Images per forward pass without gradients: what can be trained on can be looked at."""
         return min(self.batch_size, 256)

@@ -24,19 +24,16 @@ from vitscope.runs.environment import find
 from vitscope.tasks.words import Words
 
 SLIDER_FRAMES = 120  # of the slider; a longer training shows every second, third, ... epoch
+_WORDS = {
+    "loss": ("loss", "nats"),
+    "accuracy": ("accuracy", "%"),
+    "mean_iou": ("mean IoU", "%"),
+    "perplexity": ("perplexity", ""),
+}
+_SPLITS = (("train", "training"), ("test", "held-out"))
 SHOWN = {
-    "train_loss": ("training loss", "nats"),
-    "test_loss": ("held-out loss", "nats"),
-    "train_accuracy": ("training accuracy", "%"),
-    "test_accuracy": ("held-out accuracy", "%"),
-    "train_mean_iou": ("training mean IoU", "%"),
-    "test_mean_iou": ("held-out mean IoU", "%"),
-    "train_perplexity": ("training perplexity", ""),
-    "test_perplexity": ("held-out perplexity", ""),
-    "ema_test_loss": ("held-out loss, averaged weights", "nats"),
-    "ema_test_accuracy": ("held-out accuracy, averaged weights", "%"),
-    "ema_test_mean_iou": ("held-out mean IoU, averaged weights", "%"),
-    "ema_test_perplexity": ("held-out perplexity, averaged weights", ""),
+    **{f"{split}_{key}": (f"{of} {name}", unit) for key, (name, unit) in _WORDS.items() for split, of in _SPLITS},
+    **{f"ema_test_{key}": (f"held-out {name}, averaged weights", unit) for key, (name, unit) in _WORDS.items()},
     "lr": ("learning rate", ""),
 }
 MEASURES = {"perplexity": "perplexity", "mean_iou": "mean IoU (%)", "accuracy": "accuracy (%)"}  # the first there is

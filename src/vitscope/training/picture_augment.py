@@ -6,7 +6,6 @@ them back afterwards, so what is drawn does not depend on workers, processes or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -19,29 +18,9 @@ from vitscope.models.preprocessing import Preprocess
 from vitscope.training.options import TrainOptions
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What is done to a picture: the fields of TrainOptions that say so."""
-
-    augment: str = "none"
-    randaugment: str = ""
-    auto_augment: str = ""
-    color_jitter: float = 0.0
-    train_interpolation: str = "model"
-    erase: float = 0.0
-    erase_mode: str = "pixel"
-    erase_count: int = 1
-
-    @property
-    def any(self) -> bool:
-        by_picture = self.augment in ("crop", "resized")
-        return bool(by_picture or self.randaugment or self.auto_augment or self.color_jitter or self.erase)
-
-
 def picture_augmentation(options: TrainOptions, preprocess: Preprocess) -> PictureAugmentation | None:
     """What the options ask for, or None where pictures go in as they are (and may stay in memory)."""
-    changes = Changes(**{f.name: getattr(options, f.name) for f in fields(Changes)})
-    return PictureAugmentation(preprocess, changes) if changes.any else None
+    return PictureAugmentation(preprocess, options) if options.changes_pictures else None
 
 
 class PictureAugmentation:
@@ -52,14 +31,14 @@ class PictureAugmentation:
     any other name takes the cut that evaluation takes. Then a policy or colours, in timm's order, and the erasing.
     """
 
-    def __init__(self, preprocess: Preprocess, changes: Changes) -> None:
+    def __init__(self, preprocess: Preprocess, changes: TrainOptions) -> None:
         from timm.data.random_erasing import RandomErasing
         from timm.data.transforms import RandomResizedCropAndInterpolation
         from torchvision.transforms import ColorJitter, RandomCrop, RandomHorizontalFlip
 
         self.transform, self.preprocess = build_transform(preprocess), preprocess
         size = preprocess.input_size[1:]  # (H, W)
-        interpolation = changes.train_interpolation
+        interpolation: str = changes.train_interpolation
         interpolation = preprocess.interpolation if interpolation == "model" else interpolation
         self.steps: list[Any] = []
         if changes.augment == "resized":

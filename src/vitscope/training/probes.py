@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+import torch.distributed as dist
 
 from vitscope.analyses.base import Analysis, Setting, everyone, tables_of
 from vitscope.analyses.naming import with_options
 from vitscope.analyses.one_pass import measure
 from vitscope.analyses.selection import choose_analyses, start_analyses
 from vitscope.errors import VitscopeError
+from vitscope.models import Model
 from vitscope.processes import Processes
+from vitscope.runs import Run
 from vitscope.tasks import task_of
 from vitscope.training.options import TrainOptions
 from vitscope.training.setup import probe_data
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitscope.models import Model
-    from vitscope.runs import Run
 
 PREFIX = "probe_"
 
@@ -118,8 +117,6 @@ def gather(processes: Processes, mine: object) -> list:
     """What every process has, in their order, on every process."""
     if processes.world == 1:
         return [mine]
-    import torch.distributed as dist
-
     everyone: list = [None] * processes.world
     dist.all_gather_object(everyone, mine, group=processes.group)
     return everyone
@@ -132,8 +129,6 @@ def _forget_rows(analyses: list[Analysis]) -> None:
 
 
 def _append(run: Run, name: str, epoch: int, tables: list[pd.DataFrame], optional: set[str]) -> None:
-    import pandas as pd
-
     before = run.table(name)
     kept = [] if before is None else [before[before["epoch"] < epoch]]
     table = pd.concat([*kept, *tables], ignore_index=True)

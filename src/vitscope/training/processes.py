@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vitscope.data.randomness import derive_seed
+from vitscope.data.randomness import derive_seed, preserved_globals, seed_globals
 from vitscope.errors import VitscopeError
 
 if TYPE_CHECKING:
@@ -73,14 +71,8 @@ def _has_accelerator() -> bool:
 @contextmanager
 def preserved_randomness(device: torch.device) -> Iterator[None]:
     """Whatever is seeded inside, the global generators of Python, NumPy and torch are as before afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()
-    devices = [device] if device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices=devices):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+    with preserved_globals(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:
@@ -89,9 +81,8 @@ def seed_step(seed: int, step: int, rank: int) -> None:
     This is why a checkpoint needs no states of generators, and why a probe between two steps cannot disturb them.
     """
     value = derive_seed("step", seed, step, rank)
-    random.seed(value)
-    np.random.seed(value % 2**32)
-    torch.manual_seed(value)
+    seed_globals(value)
+    torch.manual_seed(value)  # on GPUs, too
 
 
 def onto(device: torch.device, batch: Tensor) -> Tensor:

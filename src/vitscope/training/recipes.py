@@ -22,6 +22,27 @@ class Recipe:
 
 _ON_TEXT: dict[str, Any] = {"test_split": "val", "weight_decay": 0.01, "min_lr": 1e-4}
 
+# what DeiT's settings for ImageNet-1K and those of FAN share
+_ON_IMAGENET: dict[str, Any] = {
+    "data": "imagenet",
+    "test_split": "val",
+    "augment": "resized",
+    "randaugment": "rand-m9-mstd0.5-inc1",
+    "erase": 0.25,
+    "mixup": 0.8,
+    "cutmix": 1.0,
+    "preprocess": "model",
+    "epochs": 300,
+    "optimizer": "adamw",
+    "weight_decay": 0.05,
+    "schedule": "cosine",
+    "warmup_epochs": 5.0,
+    "warmup_lr": 1e-6,
+    "smoothing": 0.1,
+    "clip_grad": None,  # DeiT's base model has 1.0
+    "workers": 8,
+}
+
 RECIPES: dict[str, Recipe] = {
     "quick": Recipe(
         about="a small ViT on 4,000 digits, as in the demo",
@@ -75,31 +96,15 @@ RECIPES: dict[str, Recipe] = {
         "all); the study used 4 A100 GPUs",
         reaches="not measured here; the study's figures are in its paper",
         options={
-            "data": "imagenet",
-            "test_split": "val",
-            "augment": "resized",
-            "randaugment": "rand-m9-mstd0.5-inc1",
-            "erase": 0.25,
+            **_ON_IMAGENET,
             "repeats": 3,
-            "mixup": 0.8,
-            "cutmix": 1.0,
             "model": "deit_tiny_patch16_224",
             "model_options": {"drop_path_rate": 0.1},
-            "preprocess": "model",
-            "epochs": 300,
             "batch_size": 1024,  # 256 on each of 4 GPUs
-            "optimizer": "adamw",
             "lr": 5e-4,
             "lr_batch": 512,
-            "weight_decay": 0.05,
-            "schedule": "cosine",
-            "warmup_epochs": 5.0,
-            "warmup_lr": 1e-6,
             "min_lr": 1e-5,
-            "smoothing": 0.1,
-            "clip_grad": None,  # the study's base model has 1.0
             "ema": 0.99996,
-            "workers": 8,
         },
     ),
     "fan": Recipe(
@@ -108,29 +113,13 @@ RECIPES: dict[str, Recipe] = {
         "all); the study used 4 GPUs",
         reaches="not measured here; 79.2 % of the validation pictures are reported for softmax attention",
         options={
-            "data": "imagenet",
-            "test_split": "val",
-            "augment": "resized",
+            **_ON_IMAGENET,
             "train_interpolation": "random",
-            "randaugment": "rand-m9-mstd0.5-inc1",
-            "erase": 0.25,
-            "mixup": 0.8,
-            "cutmix": 1.0,
             "model": "fan_tiny_12_p16_224",
-            "preprocess": "model",
-            "epochs": 300,
             "batch_size": 512,  # 128 on each of 4 GPUs
-            "optimizer": "adamw",
             "lr": 2e-3,
-            "weight_decay": 0.05,
-            "schedule": "cosine",
-            "warmup_epochs": 5.0,
-            "warmup_lr": 1e-6,
             "min_lr": 1e-6,
-            "smoothing": 0.1,
-            "clip_grad": None,
             "ema": 0.99992,
-            "workers": 8,
         },
     ),
     "small": Recipe(

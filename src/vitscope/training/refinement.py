@@ -63,9 +63,7 @@ def open_frozen(options: TrainOptions, data: Data) -> Model:
     )
     built = {**model.source.get("options", {}), "num_classes": model.num_classes}
     if model.source["name"] == "small" and "run" not in model.source:
-        block: Any = model.blocks[
-            0
-        ]  # a file of the separation study says sizes by its weights, and has norms of its own
+        block: Any = model.blocks[0]  # a file of the separation study tells sizes by its weights, and has its own norms
         built = {**sizes(model.module.state_dict()), "norm_eps": block.norm1.eps, **built}
     source = {**model.source, "options": built}
     label = options.label or f"{model.name} ({options.refine_kind} lens)"

@@ -6,8 +6,10 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import nn
-from torch.optim import Optimizer
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import ASGD, Optimizer
 
 from vitscope.analyses.one_pass import evaluating
 from vitscope.data import Data, load_data, steps_per_epoch
@@ -21,6 +23,7 @@ from vitscope.tasks import Task, task_of
 from vitscope.tasks.classification import some
 from vitscope.training.options import TrainOptions
 from vitscope.training.parts import rated
+from vitscope.training.refinement import describe_frozen, open_frozen
 from vitscope.training.sentences import learns_sentences, load_sentences, open_sentences, start_sentences
 from vitscope.training.start import start_from
 from vitscope.training.texts import held_out, open_texts, reads_text, window_of
@@ -90,7 +93,7 @@ def probe_data(options: TrainOptions, split: str, model: Model | None = None) ->
 
 
 def _load(options: TrainOptions, split: str, **choice: Any) -> Data:
-    name, share = (options.train_split, options.share) if split == "train" else (options.test_split, 1.0)
+    name, share = options.part(split)
     data = options.data if options.inat_category == "name" else f"{options.data}-{options.inat_category}"
     if options.labels is not None:
         choice["labels"] = options.labels
@@ -104,8 +107,6 @@ def build_model(options: TrainOptions, data: Data) -> Model:
     to weights that are not used here. Given weights keep theirs.
     """
     if options.refine:
-        from vitscope.training.refinement import open_frozen
-
         return open_frozen(options, data)
     task = task_of(data)
     settings = {**task.model_options(data), **options.model_options}
@@ -156,8 +157,6 @@ def build_model(options: TrainOptions, data: Data) -> Model:
 
 def _try_out(model: Model) -> None:
     """Two tokens: an attention that would feel later ones says so now, before anything is written."""
-    import torch
-
     with evaluating(model.module), torch.no_grad():
         model(torch.zeros(1, 2, dtype=torch.int64))
 
@@ -167,9 +166,6 @@ def _start_as_torch(module: nn.Module, seed: int) -> None:
 
     So start the models of the RPC-Attention study, whose program names timm's initialiser and never calls it.
     """
-    import torch
-    from torch import nn
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for part in module.modules():
@@ -198,8 +194,6 @@ def what_is_lost(model: Model, data: Any) -> str | None:
 
 def what_pieces_change(module: nn.Module, pieces: int) -> str | None:
     """Batch norms, said aloud: they take means over a piece of a batch, so that pieces do not add up to the whole."""
-    from torch.nn.modules.batchnorm import _BatchNorm
-
     if pieces < 2 or not any(isinstance(part, _BatchNorm) for part in module.modules()):
         return None
     return (
@@ -211,8 +205,6 @@ def what_pieces_change(module: nn.Module, pieces: int) -> str | None:
 def describe_model(options: TrainOptions, model: Model) -> dict[str, Any]:
     """model.json: what `open_model(run folder)` needs to build the model again."""
     if options.refine:
-        from vitscope.training.refinement import describe_frozen
-
         return describe_frozen(model)
     return {
         "name": options.model,
@@ -258,7 +250,6 @@ def build_optimizer(options: TrainOptions, module: nn.Module) -> Optimizer:
 def _asgd(module: nn.Module, weight_decay: float, **settings: Any) -> Optimizer:
     """PyTorch's averaged SGD, which the separation study varies and timm does not have; weights decay as in timm."""
     from timm.optim import param_groups_weight_decay
-    from torch.optim import ASGD
 
     weights = param_groups_weight_decay(module, weight_decay) if weight_decay else module.parameters()
     return ASGD(weights, **settings)

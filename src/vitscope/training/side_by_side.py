@@ -101,7 +101,5 @@ def _finished(path: Path) -> bool:
 
 def _epochs(path: Path) -> pd.DataFrame:
     """A row for each epoch so far."""
-    import pandas as pd
-
     table = path / "tables" / "training.csv"  # the table alone: the run's other files are perhaps just being written
     return pd.read_csv(table) if table.exists() else pd.DataFrame()

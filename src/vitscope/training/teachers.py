@@ -67,7 +67,7 @@ def open_answers(name: str, weights: str | Path | None, device: torch.device, us
     if not classes:
         raise VitscopeError(f"{name} has no classes: a teacher must be a classifier, such as regnety_160.")
     size = tuple(configuration.get("input_size", (3, 224, 224)))
-    channels = _channels(module, configuration) or size[0]
+    channels = _sizes(module.state_dict(), configuration).get("in_chans") or size[0]
     preprocess = from_timm(configuration, (channels, *size[1:]), name)
     return Classifier(module.eval().requires_grad_(False).to(device), preprocess, classes)
 
@@ -117,7 +117,3 @@ def _sizes(state: Mapping[str, Tensor], configuration: Mapping[str, Any]) -> dic
         if weight is not None and weight.ndim > axis:
             sizes[option] = int(weight.shape[axis])
     return sizes
-
-
-def _channels(module: nn.Module, configuration: Mapping[str, Any]) -> int | None:
-    return _sizes(module.state_dict(), configuration).get("in_chans")
