@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitscope.report import build_report, collect_findings
 from vitscope.report.panel import Finding
 from vitscope.runs import Run
 
@@ -91,6 +92,10 @@ def _trained(recipe: str, attentions: Mapping[str, str], out: Path, settings: di
     return trainings, [open_model(run.path, run.checkpoints_dir / LAST / WEIGHTS) for run in trainings]
 
 
+def _page(runs: Sequence[Run], out: Path) -> tuple[Path, list[Finding]]:
+    return build_report(runs, out / "report.html"), collect_findings(runs, 3)
+
+
 def demo(
     out: str | Path = "runs/demo",
     *,
@@ -106,7 +111,6 @@ def demo(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.report import build_report, collect_findings
     from vitscope.robustness import attack
 
     out = Path(out)
@@ -119,7 +123,7 @@ def demo(
     assert not isinstance(analysis, list)  # one model, one run
     assert isinstance(attacks, list)
     runs = [analysis, *attacks, *trainings]
-    return DemoResult(build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, analysis, attacks)
+    return DemoResult(*_page(runs, out), trainings, analysis, attacks)
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,6 @@ def demo_text(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.report import build_report, collect_findings
     from vitscope.robustness import evaluate
 
     out, how = Path(out), {"overwrite": overwrite, "progress": progress}
@@ -160,9 +163,7 @@ def demo_text(
     assert not isinstance(analysis, list)
     assert isinstance(swapped, list)
     runs = [*swapped, analysis, *trainings]
-    return TextDemoResult(
-        build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, analysis, swapped
-    )
+    return TextDemoResult(*_page(runs, out), trainings, analysis, swapped)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,6 @@ def demo_segmentation(
     """
     from vitscope.analyses import analyze
     from vitscope.data import load_data
-    from vitscope.report import build_report, collect_findings
     from vitscope.robustness import evaluate
 
     out = Path(out)
@@ -204,6 +204,4 @@ def demo_segmentation(
     assert isinstance(lenses, list)
     assert isinstance(judged, list)
     runs = [*judged, *lenses, *trainings]
-    return SegmentationDemoResult(
-        build_report(runs, out / "report.html"), collect_findings(runs, 3), trainings, lenses[0], judged
-    )
+    return SegmentationDemoResult(*_page(runs, out), trainings, lenses[0], judged)

@@ -12,6 +12,8 @@ from vitscope.analyses.request import AnalyzeOptions, Request
 from vitscope.analyses.saved_request import ANALYZED, place_of
 from vitscope.errors import RunError, VitscopeError
 from vitscope.outside import import_remembered, only_named, reading
+from vitscope.robustness.attack_options import AttackOptions
+from vitscope.robustness.evaluation.evaluate_options import EVALUATED, EVALUATED_TEXTS, EvaluateOptions
 from vitscope.runs.config import difference
 from vitscope.runs.run import Run
 from vitscope.runs.shape import check_saved
@@ -62,14 +64,10 @@ def _analyze(old: Run, command: list[str], changes: Mapping[str, Any]) -> Run:
 def _request(old: Run) -> Request:
     with _of_file(old):
         if old.kind == "evaluate":
-            from vitscope.robustness.evaluation.evaluate_options import EVALUATED, EVALUATED_TEXTS, EvaluateOptions
-
             check_saved(old.config, EVALUATED_TEXTS if old.config.get("task") else EVALUATED)
             return EvaluateOptions.from_config(old.config, _started_in(old))
         check_saved(old.config, ANALYZED)
         if list(old.config["analyses"]) == ["attack"]:
-            from vitscope.robustness.attack_options import AttackOptions
-
             return AttackOptions.from_config(old.config, _started_in(old))
         return AnalyzeOptions.from_config(old.config, _started_in(old))
 
@@ -105,15 +103,10 @@ def _started_in(run: Run) -> Path | None:
     return Path(directory) if directory else None
 
 
-def _as_now(run: Run) -> str:
-    """The command without `rerun`."""
-    return f"vitscope {run.kind} --config {run.path / 'config.yaml'}"
-
-
 def _check_same(run: Run, what: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if lines := difference(then, now, _PLACES):
         raise RunError(
             f"The {what} of {run.path} is not what it was (then -> now):\n"
             + "\n".join(f"  {line}" for line in lines)
-            + f"\nTo take it as it is now: {_as_now(run)} --out FOLDER."
+            + f"\nTo take it as it is now: vitscope {run.kind} --config {run.path / 'config.yaml'} --out FOLDER."
         )

@@ -85,5 +85,6 @@ def test_what_the_table_refuses_is_examined_afresh_before_anybody_is_sent_away(m
     """A family may have been added since the table was made."""
     from vitscope.models.open import _check_supported
 
-    monkeypatch.setattr(catalog, "read_table", lambda: [ModelRow("test_vit", supported=False, remark="of old")])
+    of_old = [ModelRow("test_vit", supported=False, remark="of old")]
+    monkeypatch.setattr("vitscope.models.open.read_table", lambda: of_old)
     _check_supported("test_vit")

@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from vitscope.cli.parsing import named, parse
+from vitscope.cli.results import hand_over
 
 EXAMPLES = """\
   vitscope cite runs/tiny                         what to cite for this run, as BibTeX
@@ -36,11 +37,4 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(CiteOptions, "cite", arguments, EXAMPLES)
     from vitscope.papers.citing import bibliography
 
-    text = bibliography([Path(run) for run in options.runs])
-    if options.out is None:
-        print(text, end="")
-        return
-    from vitscope.runs.files import atomic_write
-
-    atomic_write(options.out, text)
-    print(f"BibTeX: {options.out}")
+    hand_over(bibliography([Path(run) for run in options.runs]), options.out, "BibTeX")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from vitscope.cli.parsing import named, parse
+from vitscope.cli.results import hand_over
 from vitscope.errors import RunError, VitscopeError
 
 EXAMPLES = """\
@@ -74,10 +75,4 @@ def _table(options: ReportOptions) -> None:
         raise VitscopeError(f"--digits {options.digits}: expected 0 to 12.")
     form = options.format or form_of(options.out)
     text = written(paper_table(options.runs, options.table, average_seeds=options.average_seeds), form, options.digits)
-    if options.out is None:
-        print(text, end="")
-        return
-    from vitscope.runs.files import atomic_write
-
-    atomic_write(options.out, text)
-    print(f"Table: {options.out}")
+    hand_over(text, options.out, "Table")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitscope.runs import Run
+from vitscope.runs import Run, atomic_write
 from vitscope.tasks.words import Words
 
 
@@ -15,10 +15,18 @@ def first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def hand_over(text: str, file: Path | None, what: str) -> None:
+    """A text into its file, or printed where none is named."""
+    if file is None:
+        print(text, end="")
+        return
+    atomic_write(file, text)
+    print(f"{what}: {file}")
+
+
 def show(runs: Sequence[Run]) -> None:
     if not first_process():
         return
-
     for run in runs:
         items = Words.of_config(run.config).items
         print(f"{run.label}: {run.path}")

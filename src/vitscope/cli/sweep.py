@@ -57,7 +57,9 @@ class Words(TrainWords):
 
 
 def main(arguments: Sequence[str]) -> None:
-    words = parse_with_config(Words, "sweep", arguments, EXAMPLES, _recipe)
+    words = parse_with_config(
+        Words, "sweep", arguments, EXAMPLES, lambda name: {"options": recipe_options(name).to_config()}
+    )
     from vitscope.sweeps.plan import check_values, parse_vary
 
     given = {f.name: getattr(words, f.name) for f in fields(TrainOptions)}
@@ -91,7 +93,3 @@ def main(arguments: Sequence[str]) -> None:
     failed = failed_runs(run)
     if failed:
         raise VitscopeError("\n".join([f"{len(failed)} run(s) failed; the same command tries them again:", *failed]))
-
-
-def _recipe(name: str) -> Mapping[str, Any]:
-    return {"options": recipe_options(name).to_config()}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vitscope import __version__
 from vitscope.errors import VitscopeError
+from vitscope.runs.files import atomic_write
 
 SHIPPED = Path(__file__).with_name("catalog.json")  # of the timm that constraints.txt names; `make catalog` writes it
 
@@ -88,7 +89,6 @@ def cache_file(version: str) -> Path:
 def _examine_once() -> list[ModelRow]:
     """Examine every model of the installed timm, and keep the table for the next time where that is possible."""
     from vitscope.models.examine import examine_all
-    from vitscope.runs.files import atomic_write
 
     version = timm_version()
     file = cache_file(version)

@@ -39,6 +39,11 @@ def why_no_class_space(module: Any, name: str, origin: Origin = "tag") -> str | 
     return None
 
 
+def check_class_space(module: Any, name: str, origin: Origin = "tag") -> None:
+    if reason := why_no_class_space(module, name, origin):
+        raise UnsupportedModelError(f"{name} cannot be read in class space: {reason}.")
+
+
 def _may_be_embedding(module: Any, name: str, origin: Origin) -> bool:
     """The tag that the module was made from tells, fine-tuned or not: with another number of outputs its head is new.
 
@@ -80,9 +85,7 @@ def to_class_space(module: Any, name: str, x: Tensor, head: Head = "mean", origi
     reading = family_of(module).reading
     if reading is not None:
         return reading(module, before_head(module, _all_patches(module, name, x)))
-    reason = why_no_class_space(module, name, origin)
-    if reason:
-        raise UnsupportedModelError(f"{name} cannot be read in class space: {reason}.")
+    check_class_space(module, name, origin)
     heads = heads_of(module)
     if head == "distillation" and len(heads) == 1:
         raise UnsupportedModelError(f"{name} has one head: head='distillation' needs a distilled model.")

@@ -15,6 +15,7 @@ from vitscope.models.catalog import SHIPPED, ModelRow, as_text, timm_version
 from vitscope.models.class_space import why_no_class_space
 from vitscope.models.creation import sketch
 from vitscope.registry import BUILDERS
+from vitscope.runs.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +75,6 @@ def examine_all(why: str) -> list[ModelRow]:
 
 
 def main() -> None:
-    from vitscope.runs.files import atomic_write
-
     version = timm_version()
     atomic_write(SHIPPED, as_text(examine_all(f"{SHIPPED} is made from timm {version}."), version))
 

@@ -15,7 +15,7 @@ from timm.models.xcit import ClassAttentionBlock
 from torch import Tensor, nn
 
 from vitscope.models.fan_parts import NORM_EPS, DepthwisePair, FANBlock, FourierPositions, Stem
-from vitscope.models.naming import register_model
+from vitscope.models.naming import describe_pictures, register_model
 
 DEVIATION = 0.02  # of the initial linear weights and of the class token
 
@@ -90,19 +90,9 @@ class FAN(nn.Module):
 
 def _fan(name: str, **options: Any) -> FAN:
     module: Any = FAN(**options)
-    channels = module.patch_embed.proj[0][0].in_channels
-    grey = (0.5,) * channels
-    module.pretrained_cfg = module.default_cfg = {
-        "architecture": name,
-        "input_size": (channels, *module.patch_embed.img_size),
-        "num_classes": module.num_classes,
-        "mean": IMAGENET_DEFAULT_MEAN if channels == 3 else grey,
-        "std": IMAGENET_DEFAULT_STD if channels == 3 else grey,
-        "interpolation": "bicubic",
-        "crop_pct": 1.0,
-        "first_conv": "patch_embed.proj.0.0",
-        "classifier": "head",
-    }
+    size = (module.patch_embed.proj[0][0].in_channels, *module.patch_embed.img_size)
+    colours = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD} if size[0] == 3 else {}
+    describe_pictures(module, name, size, first_conv="patch_embed.proj.0.0", **colours)
     return module
 
 

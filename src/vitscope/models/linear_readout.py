@@ -63,11 +63,6 @@ class Readout:
         """Tokens that count (B, T, ...) -> the rows that are normalised (B, R, ...): their mean, or they themselves."""
         return x.mean(1, keepdim=True) if self.mean_first else x
 
-    def _check(self, classes: Tensor) -> None:
-        wrong = classes[(classes < 0) | (classes >= self.classes)]
-        if len(wrong):
-            raise VitscopeError(f"No class {int(wrong[0])}: {self.name} has the classes 0 to {self.classes - 1}.")
-
     def directions(self, classes: Tensor, minus: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Classes (...) -> what a logit takes from rows (..., heads, C), but for 1 / s; biases of norm and head (...).
 
@@ -86,7 +81,9 @@ class Readout:
 
     def _of(self, table: Tensor, classes: Tensor, minus: Tensor | None) -> Tensor:
         for numbers in (classes, *([] if minus is None else [minus])):
-            self._check(numbers)
+            wrong = numbers[(numbers < 0) | (numbers >= self.classes)]
+            if len(wrong):
+                raise VitscopeError(f"No class {int(wrong[0])}: {self.name} has the classes 0 to {self.classes - 1}.")
         found = table[classes.to(table.device)]
         return found if minus is None else found - table[minus.to(table.device)]
 

@@ -16,7 +16,7 @@ from vitscope.architectures.families import absent_points, blocks_of, check_mode
 from vitscope.architectures.layout import Layout, derive_layout
 from vitscope.architectures.text_layout import TextLayout
 from vitscope.capture import Cache, Edit, Parts, Tracer, resolve
-from vitscope.errors import UnsupportedModelError, VitscopeError
+from vitscope.errors import UnsupportedModelError, VitscopeError, first_line
 from vitscope.models import class_space, learnt_lens, vocabulary
 from vitscope.models.decomposition import Classes, Decomposition
 from vitscope.models.inputs import Inputs, prepared, tokenizing
@@ -77,8 +77,7 @@ class Model:
         try:
             self.module.to(device)
         except (RuntimeError, AssertionError) as error:  # no such device, no driver for it, no room on it
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise VitscopeError(f"{self.name} cannot be put on device {str(device)!r}: {reason}") from error
+            raise VitscopeError(f"{self.name} cannot be put on device {str(device)!r}: {first_line(error)}") from error
         return self
 
     def __call__(self, inputs: Inputs) -> Tensor:
@@ -240,16 +239,12 @@ class Model:
         The same as ranks and log-softmax of `to_class_space(x)`, without holding its logits: they are looked at by
         `tokens=256` and `words=16384` at a time.
         """
-        reason = self.why_no_class_space()
-        if reason:
-            raise UnsupportedModelError(f"{self.name} cannot be read in class space: {reason}.")
+        class_space.check_class_space(self.module, self.name, self._origin())
         return vocabulary.rank_and_log_probability(self.module, x, targets, **at_a_time)
 
     def top_words(self, x: Tensor, k: int = 3, **at_a_time: int) -> tuple[Tensor, Tensor]:
         """The k likeliest classes or words of tokens (..., C), best first: numbers (..., k) and log p (..., k)."""
-        reason = self.why_no_class_space()
-        if reason:
-            raise UnsupportedModelError(f"{self.name} cannot be read in class space: {reason}.")
+        class_space.check_class_space(self.module, self.name, self._origin())
         return vocabulary.top_words(self.module, x, k, **at_a_time)
 
     def _origin(self) -> class_space.Origin:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vitscope.errors import VitscopeError, WeightsError
+from vitscope.models.catalog import read_table
 from vitscope.outside import is_address
 from vitscope.registry import BUILDERS
 
@@ -19,6 +20,15 @@ B = TypeVar("B", bound=Callable[..., Any])
 def register_model(name: str) -> Callable[[B], B]:
     """Function decorator: what it builds from options is a model of that name, for `open_model` and `train`."""
     return lambda function: BUILDERS.add(name, function)
+
+
+def describe_pictures(module: Any, name: str, size: tuple[int, int, int], **more: Any) -> None:
+    """What timm's models say of themselves, `pretrained_cfg`: pictures of `size` (channels, height, width), grey ones
+    around 0.5."""
+    grey = (0.5,) * size[0]
+    told = {"architecture": name, "input_size": size, "num_classes": module.num_classes, "mean": grey, "std": grey}
+    told |= {"interpolation": "bicubic", "crop_pct": 1.0, "classifier": "head", **more}
+    module.pretrained_cfg = module.default_cfg = told
 
 
 def is_own(name: str) -> bool:
@@ -49,8 +59,6 @@ def is_hub_name(name: str | Path) -> bool:
 
 def check_model_name(name: str) -> None:
     """Raise at a model that does not exist. A name that the table does not have is refused only after asking timm."""
-    from vitscope.models.catalog import read_table
-
     if is_trained(name) or is_own(name) or is_text_model(name) or any(row.name == name for row in read_table() or ()):
         return
     from vitscope.models.open import check_name

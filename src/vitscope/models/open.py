@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,23 @@ from torch import nn
 from vitscope.architectures.compiled import refuse_compiled
 from vitscope.architectures.families import check_model, family_of, is_text_module
 from vitscope.architectures.layout import input_size
+from vitscope.attention import convert_from_description, describe_attention
+from vitscope.attention.description import attention_names
 from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, suggest
 from vitscope.models import segmenter_weights, separation
+from vitscope.models.catalog import read_table
 from vitscope.models.class_vectors import read_by_class_vectors
 from vitscope.models.creation import create, create_pretrained
 from vitscope.models.description import Description, read_description
+from vitscope.models.examine import describe
 from vitscope.models.learnt_lens import attach_named
 from vitscope.models.model import Model
 from vitscope.models.naming import is_own, is_text_model, is_trained
+from vitscope.models.own_tokenizer import FILE, open_tokenizer
 from vitscope.models.preprocessing import UNTOUCHED, Preprocess, disagreement, from_timm
-from vitscope.models.weights import Checkpoint, check_finite, count_classes, is_damaged, load_into, read_weights, sha256
+from vitscope.models.published import check_arguments, published_attention
+from vitscope.models.text import open_text, text_model
+from vitscope.models.weights import check_finite, count_classes, is_damaged, load_into, read_weights, sha256
 from vitscope.outside import import_remembered, only_named
 from vitscope.registry import ATTENTIONS, BUILDERS
 
@@ -91,8 +97,6 @@ def _opened(
         with only_named(trust=trust):
             return _from_run(Path(name), weights, use_ema)
     if is_text_model(name):
-        from vitscope.models.text import open_text
-
         if attention is not None:
             raise VitscopeError(
                 f"attention={attention!r} cannot be given for the text model {name}: ViTs alone are converted."
@@ -112,7 +116,9 @@ def _from_name(
     if backbone_weights and str(weights) != "random":
         raise VitscopeError("backbone_weights= goes with weights='random': the decoder is new and must be trained.")
     if weights is None:
-        module = _converted(_pretrained(name, options), attention)
+        if not options:  # with options it is built without memory first, which tells
+            _check_supported(name)
+        module: Any = convert_from_description(create_pretrained(name, **options), attention)
         source["weights"] = "timm pretrained"
         if options.get("num_classes", 0) not in (0, module.pretrained_cfg.get("num_classes")):
             source["weights"] += f", new head from seed {seed}"
@@ -125,7 +131,7 @@ def _from_name(
                 module, backbone_weights, attention, use_ema
             )
         else:
-            _converted(module, attention)
+            convert_from_description(module, attention)
     else:
         file = read_weights(weights, use_ema)
         state, of_study = file.state, name == "small" and separation.is_of_the_study(file.state)
@@ -143,9 +149,9 @@ def _from_name(
                 f"num_classes={options['num_classes']} was asked for, but {weights} has {classes} classes."
             )
         if attention is None:
-            attention = _own_attention(file, weights)
+            attention = published_attention(file.state, file.arguments, str(weights)) or None
         module = _build(name, {**options, **({"num_classes": classes or 0} if "num_classes" not in options else {})})
-        _converted(module, attention)
+        convert_from_description(module, attention)
         notes += attach_named(module, state, Path(weights).name)
         if family_of(module).trunk:
             notes += segmenter_weights.put_in(module, state, Path(weights).name)
@@ -154,12 +160,10 @@ def _from_name(
         if of_study:
             separation.take_over_norms(module)
         stated = [*options, *(["attention"] if attention is not None else [])]
-        _check_arguments(module, file, weights, stated)
+        check_arguments(module, file.state, file.arguments, str(weights), stated)
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
         source["path"] = str(Path(weights).absolute())
     if attention is not None:
-        from vitscope.attention import describe_attention
-
         source["attention"] = describe_attention(module)
     if family_of(module).layout is not None:
         return Model(module, name, UNTOUCHED, source, notes)
@@ -172,8 +176,6 @@ def _from_name(
 
 
 def _from_text_module(module: Any, options: dict[str, Any]) -> Model:
-    from vitscope.models.text import text_model
-
     refuse_compiled(module)
     check_model(module)
     if unknown := options.keys() - {"tokenizer", "length"}:
@@ -195,7 +197,7 @@ def _from_module(module: nn.Module, weights: str | Path | None, use_ema: bool) -
         file = read_weights(weights, use_ema)
         notes += [*file.remarks(weights), *attach_named(module, file.state, Path(weights).name)]
         load_into(module, file.state, str(weights))
-        _check_arguments(module, file, weights)
+        check_arguments(module, file.state, file.arguments, str(weights))
         source |= {"weights": Path(weights).name, "sha256": sha256(weights), **file.origin}
     if family_of(module).layout is not None:  # no pictures: what the data give goes in as it is
         return Model(module, name, UNTOUCHED, source, notes)
@@ -228,7 +230,7 @@ def _from_run(run: Path, weights: str | Path | None, use_ema: bool) -> Model:
     notes += file.remarks(weights)
     _import_attention(description, run)
     options = {key: value for key, value in description.kwargs.items() if key != "backbone_weights"}  # it has its own
-    module = _converted(_build(description.name, options), description.attention)
+    module = convert_from_description(_build(description.name, options), description.attention)
     notes += attach_named(module, file.state, run.name)
     load_into(module, file.state, str(weights))
     which = Path(weights).parent.name
@@ -245,16 +247,12 @@ def _preprocess(description: Description, run: Path) -> Any:
     """That of pictures, or the vocabulary of a language model, which lies beside its weights."""
     if not description.of_text:
         return Preprocess.from_dict(description.preprocess)
-    from vitscope.models.own_tokenizer import FILE, open_tokenizer
-
     told = description.preprocess
     return open_tokenizer(run / FILE, int(told["length"]), str(told.get("source", "")))
 
 
 def _import_attention(description: Description, run: Path) -> None:
     """An attention that is not ours is registered by a module that the run remembers."""
-    from vitscope.attention.description import attention_names
-
     known = all(ATTENTIONS.find(name) for name in attention_names(description.attention))
     if not known and (problems := import_remembered({"modules": description.modules}, run)):
         raise VitscopeError("\n".join(problems))
@@ -286,39 +284,8 @@ def _build(name: str, options: dict[str, Any]) -> Any:
     return module
 
 
-def _own_attention(file: Checkpoint, weights: str | Path) -> Any:
-    """What a checkpoint of the published programs says of its attention; None where it is softmax."""
-    from vitscope.models.published import published_attention
-
-    return published_attention(file.state, file.arguments, str(weights)) or None
-
-
-def _check_arguments(module: Any, file: Checkpoint, weights: str | Path, stated: Collection[str] = ()) -> None:
-    if file.arguments:
-        from vitscope.models.published import check_arguments
-
-        check_arguments(module, file.state, file.arguments, str(weights), stated)
-
-
-def _converted(module: Any, attention: Any) -> Any:
-    if attention is None:
-        return module
-    from vitscope.attention import convert_from_description
-
-    return convert_from_description(module, attention)
-
-
-def _pretrained(name: str, options: dict[str, Any]) -> Any:
-    if not options:  # with options it is built without memory first, which tells
-        _check_supported(name)
-    return create_pretrained(name, **options)
-
-
 def _check_supported(name: str) -> None:
     """Refuse an unsupported family before anything is downloaded."""
-    from vitscope.models.catalog import read_table
-    from vitscope.models.examine import describe
-
     architecture = name.partition(".")[0]
     if any(row.name == architecture and row.supported for row in read_table() or ()):
         return

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from vitscope.errors import VitscopeError
+from vitscope.errors import VitscopeError, first_line
 from vitscope.models.text import import_transformers
 from vitscope.models.text_preprocess import TextPreprocess
 
@@ -35,8 +35,9 @@ def open_tokenizer(file: Path, length: int, source: str) -> TextPreprocess:
     try:
         return preprocess_of(Tokenizer.from_file(str(file)), length, source)
     except Exception as error:  # the package raises bare exceptions
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise VitscopeError(f"{file} is missing or damaged, and the model reads text by it ({reason}).") from error
+        raise VitscopeError(
+            f"{file} is missing or damaged, and the model reads text by it ({first_line(error)})."
+        ) from error
 
 
 def tokenizer_json(preprocess: TextPreprocess) -> str:

@@ -20,6 +20,7 @@ from torch import Tensor
 from vitscope.architectures.families import blocks_of
 from vitscope.attention.description import Description, convert_from_description
 from vitscope.errors import WeightsError
+from vitscope.models.weights import load_into, read_weights
 
 _OF_RECONSTRUCTION = "pi_reg"  # an argument of the programs of these studies that no other DeiT-style program has
 _HEADS_THERE = {"deit_tiny_patch16_224": 6}  # where they are not timm's
@@ -31,8 +32,6 @@ def load_published(module: Any, path: str | Path, attention: Description | None 
     `load_published(timm.create_model("deit_tiny_patch16_224"), "checkpoint.pth")`; then `open_model(module)`.
     attention: overrules what the file says of itself.
     """
-    from vitscope.models.weights import load_into, read_weights
-
     file = read_weights(path, use_ema)
     description = attention if attention is not None else published_attention(file.state, file.arguments, str(path))
     convert_from_description(module, description)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from vitscope.attention.description import describe_attention
 from vitscope.models.preprocessing import UNTOUCHED, Preprocess
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ GREY = "opacity:.7"
 
 def facts(model: Model) -> dict[str, str]:
     """What a person asks of a model first, in words."""
-    from vitscope.attention.description import describe_attention
-
     layout = model.layout
     weights = sum(p.numel() for p in model.module.parameters())
     converted = [

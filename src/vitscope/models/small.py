@@ -21,7 +21,7 @@ from timm.layers import Attention, DropPath, Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from vitscope.models.naming import register_model
+from vitscope.models.naming import describe_pictures, register_model
 
 AttentionInit = Literal["torch", "xavier"]
 
@@ -133,16 +133,6 @@ def small(
             part.drop1 = nn.Identity()  # type: ignore[assignment]
         if isinstance(part, Attention) and attention_init == "xavier":
             start_as_multihead_attention(part)
-    configuration = {
-        "architecture": "small",
-        "input_size": (in_chans, *((img_size, img_size) if isinstance(img_size, int) else img_size)),
-        "num_classes": num_classes,
-        "mean": (0.5,) * in_chans,
-        "std": (0.5,) * in_chans,
-        "interpolation": "bicubic",
-        "crop_pct": 1.0,
-        "first_conv": "patch_embed.proj",
-        "classifier": "head",
-    }
-    module.pretrained_cfg = module.default_cfg = configuration  # type: ignore[assignment]
+    height, width = (img_size, img_size) if isinstance(img_size, int) else img_size
+    describe_pictures(module, "small", (in_chans, height, width), first_conv="patch_embed.proj")
     return module

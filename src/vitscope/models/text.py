@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from vitscope.architectures.families import family_of
 from vitscope.architectures.layout import derive_layout
 from vitscope.architectures.text_rows import HEADS, check_configuration
-from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError
+from vitscope.errors import UnsupportedModelError, VitscopeError, WeightsError, first_line
 from vitscope.models.model import Model
 from vitscope.models.naming import is_hub_name
 from vitscope.models.preprocessing import UNTOUCHED
@@ -170,7 +169,7 @@ def fetched(name: str) -> Path:
         return found
     except Exception as error:  # no net, no such name, no access: a download has many ways to fail
         raise WeightsError(
-            f"{name} could not be fetched from the hub ({type(error).__name__}: {_first_line(error)}). Where there is "
+            f"{name} could not be fetched from the hub ({type(error).__name__}: {first_line(error)}). Where there is "
             "no net, give a folder with its config.json, safetensors and tokenizer: open_model(FOLDER)."
         ) from error
 
@@ -185,14 +184,9 @@ def _errors(name: str) -> Iterator[None]:
     except Exception as error:  # files that are missing, damaged, or of another kind fail anywhere in it
         hint = " A .gguf file needs the package gguf: pip install gguf" if name.endswith(".gguf") else ""
         raise WeightsError(
-            f"{name} cannot be opened as a text model ({type(error).__name__}: {_first_line(error)}). Expected "
+            f"{name} cannot be opened as a text model ({type(error).__name__}: {first_line(error)}). Expected "
             f"config.json, weights (safetensors) and a tokenizer (tokenizer.json).{hint}"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    return (text or type(error).__name__).splitlines()[0][:300]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitscope.errors import NumericalError, WeightsError
+from vitscope.errors import NumericalError, WeightsError, first_line
 from vitscope.models.naming import check_weights_file
 from vitscope.models.prefixes import Unwrapped, partly_wrapped, under_names_of, unwrap
 
@@ -70,7 +70,7 @@ def read_weights(path: str | Path, use_ema: bool = True) -> Checkpoint:
         try:
             content: Any = load_file(path, device="cpu")
         except Exception as error:  # SafetensorError, OSError, or KeyError for a type that torch does not have
-            raise WeightsError(f"{path} is not a readable safetensors file ({_first_line(error)}).") from error
+            raise WeightsError(f"{path} is not a readable safetensors file ({first_line(error)}).") from error
     else:
         try:
             with torch.serialization.safe_globals([argparse.Namespace]):
@@ -78,12 +78,13 @@ def read_weights(path: str | Path, use_ema: bool = True) -> Checkpoint:
         except pickle.UnpicklingError as error:
             raise WeightsError(_refusal(path, str(error))) from None  # torch's own words advise to run its code
         except Exception as error:  # a damaged file fails anywhere in torch's reader
-            raise WeightsError(f"{path} cannot be read as a checkpoint ({_first_line(error)}).") from error
+            raise WeightsError(f"{path} cannot be read as a checkpoint ({first_line(error)}).") from error
     if not isinstance(content, Mapping):
         raise WeightsError(f"Expected a state dict, found {type(content).__name__}.")
     entries = [e for e in _ENTRIES if _has_weights(content.get(e))]
     chosen = [e for e in entries if use_ema or not _is_average(e)]
-    wrapped = unwrap(_tensors(content[chosen[0]] if chosen else content))
+    taken = (content[chosen[0]] if chosen else content).items()
+    wrapped = unwrap({k: v for k, v in taken if isinstance(k, str) and isinstance(v, Tensor)})
     state = wrapped.state
     if not state and entries:
         raise WeightsError(f"{path} holds averaged weights only ({', '.join(entries)}): leave out --no-use-ema.")
@@ -120,20 +121,12 @@ def _refusal(path: Path, reason: str) -> str:
     )
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
 def _has_weights(content: Any) -> bool:
     return isinstance(content, Mapping) and any(isinstance(v, Tensor) and v.ndim for v in content.values())
 
 
 def _is_average(entry: str) -> bool:
     return "ema" in entry
-
-
-def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
-    return {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
 
 
 def count_classes(state: Mapping[str, Tensor], where: str = "The checkpoint") -> int | None:

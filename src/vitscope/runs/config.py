@@ -90,10 +90,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any], free: Sequence[st
             continue
         left, right = (repr(d[key]) if key in d else ABSENT for d in (a, b))
         # repr tells True from 1 and makes NaN equal to itself; 1 and 1.0 mean the same
-        if left != right and not (_numbers(a.get(key), b.get(key)) and a[key] == b[key]):
+        numbers = all(type(d.get(key)) in (int, float) for d in (a, b))
+        if left != right and not (numbers and a[key] == b[key]):
             lines.append(f"{key}: {left} -> {right}")
     return lines
-
-
-def _numbers(*values: Any) -> bool:
-    return all(type(v) in (int, float) for v in values)

@@ -71,16 +71,12 @@ def atomic_write(path: str | Path, data: bytes | str) -> Path:
 
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable, where the file system lets us."""
-    try:
+    with suppress(OSError):
         fd = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -98,7 +94,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

@@ -52,6 +52,13 @@ class Run:
         self.config = config
         self._lock = lock
         self._writable = writable
+        self.tables_dir, self.figures_dir, self.checkpoints_dir = (
+            path / "tables",
+            path / "figures",
+            path / "checkpoints",
+        )
+        self.images_dir = path / "images"  # thumbnails of the gallery, `<image>.png`
+        self.state_dir = path / "state"  # accumulators and parts of an unfinished run
 
     @classmethod
     def create(
@@ -139,30 +146,6 @@ class Run:
         environment.setdefault("resumed", []).append(describe_environment(self.config, command))
         atomic_write(self.path / "environment.json", as_json(environment))
         atomic_write(self.path / "config.yaml", dump_yaml(self.config))
-
-    # where things are
-
-    @property
-    def tables_dir(self) -> Path:
-        return self.path / "tables"
-
-    @property
-    def figures_dir(self) -> Path:
-        return self.path / "figures"
-
-    @property
-    def images_dir(self) -> Path:
-        """Thumbnails of the gallery, `<image>.png`."""
-        return self.path / "images"
-
-    @property
-    def state_dir(self) -> Path:
-        """Accumulators and parts of an unfinished run."""
-        return self.path / "state"
-
-    @property
-    def checkpoints_dir(self) -> Path:
-        return self.path / "checkpoints"
 
     # what it is
 

@@ -48,7 +48,7 @@ def shape_of(table: pd.DataFrame, given: Sequence[str] = ()) -> Shape:
     many images there were is no figure unless it differs.
     """
     columns = [c for c in table.columns if c not in given]
-    kinds = {c: _kind(table[c]) for c in columns}
+    kinds = {c: {"i": "whole", "u": "whole", "f": "number"}.get(table[c].dtype.kind, "text") for c in columns}
     apart = _Apart(table)
     order = [c for c in USUAL if c in columns]
     others = [c for c in columns if c not in order]
@@ -101,7 +101,3 @@ def images_of(table: pd.DataFrame) -> int | None:
         if column in table and table[column].nunique() == 1:
             return int(table[column].iloc[0])
     return None
-
-
-def _kind(column: pd.Series) -> str:
-    return {"i": "whole", "u": "whole", "f": "number"}.get(column.dtype.kind, "text")

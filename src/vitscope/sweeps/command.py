@@ -13,10 +13,11 @@ from typing import Any
 
 from vitscope.errors import VitscopeError
 from vitscope.sweeps.execution import attend, check_submitit, choose_cluster, default_threads, failure_of, make_executor
+from vitscope.sweeps.job import Resumable
 
 
 @dataclass(frozen=True)
-class CommandJob:
+class CommandJob(Resumable):
     """`python -m vitscope WORDS` in the folder where it was typed. Submitit pickles it by reference."""
 
     words: tuple[str, ...]
@@ -37,12 +38,6 @@ class CommandJob:
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         return 0
-
-    def checkpoint(self) -> Any:
-        """SLURM's time is up: submitit hands in the same job again, which goes on from its last saved state."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
 
 
 def run_on_slurm(words: Sequence[str], out: str | None, slurm: Mapping[str, Any]) -> str:

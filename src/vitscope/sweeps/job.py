@@ -8,13 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitscope.runs import lock_holder
 from vitscope.training.options import TrainOptions
 
 PATIENCE = 1.0  # seconds between two looks at a folder that another process is writing
 
 
+class Resumable:
+    """A job that goes on from its last saved state."""
+
+    def __call__(self) -> Any:
+        raise NotImplementedError
+
+    def checkpoint(self) -> Any:
+        """SLURM's time is up: submitit hands in the same job again."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
 @dataclass(frozen=True)
-class Job:
+class Job(Resumable):
     """Train and draw the report, exactly as `vitscope train` does. Submitit pickles it by reference."""
 
     options: TrainOptions
@@ -25,7 +39,6 @@ class Job:
         import torch
 
         from vitscope.report import build_report
-        from vitscope.runs import lock_holder
         from vitscope.training import train
 
         torch.set_num_threads(self.threads)
@@ -35,9 +48,3 @@ class Job:
         run = train(self.options, command=self.command)
         build_report(run)
         return str(run.path)
-
-    def checkpoint(self) -> Any:
-        """SLURM's time is up: submitit hands in the same job again, which goes on from its last checkpoint."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 from vitscope.errors import VitscopeError, suggest
 from vitscope.sweeps.values import coerce, guess
 from vitscope.training.options import TrainOptions
+from vitscope.training.tracking import check_trackers
 
 NOT_VARIED = {
     "out": "every run has a folder of its own",
@@ -90,7 +91,6 @@ def check_plan(plan: Sequence[PlannedRun]) -> None:
     from vitscope.training.probes import check_probes
     from vitscope.training.setup import build_model, build_optimizer, open_data
     from vitscope.training.texts import reads_text
-    from vitscope.training.tracking import check_trackers
 
     data: dict[tuple[Any, ...], Any] = {}
     checked: list[Mapping[str, Any]] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitscope.runs import Run, atomic_write
+from vitscope.runs.config import dump_yaml
 from vitscope.sweeps.execution import Failure, carry_out, check_submitit, choose_cluster, default_threads, finished
 from vitscope.sweeps.plan import PlannedRun, check_plan, make_plan
 from vitscope.sweeps.tables import sweep_tables
@@ -59,8 +60,6 @@ def sweep(
     free = ("label", "vary", "seeds", "options.workers", "options.device", "options.root")
     run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=command, free=free)
     with run:
-        from vitscope.runs.config import dump_yaml
-
         atomic_write(run.path / "config.yaml", dump_yaml(run.config))
         logs = (out / "logs" / datetime.now().strftime("%Y%m%d-%H%M%S")).absolute()
         with _bar(plan, options.progress) as bar:

@@ -27,7 +27,7 @@ def sweep_tables(plan: Sequence[PlannedRun], failures: Mapping[str, Failure]) ->
     found: dict[str, list[pd.DataFrame]] = {}
     profiles: list[pd.DataFrame] = []
     for planned in plan:
-        cells = {"setting": describe(planned.settings) or ALL, **_cells(planned.settings)}
+        cells = {"setting": _setting(planned), **_cells(planned.settings)}
         row: dict[str, Any] = {**cells, "seed": planned.options.seed, "run": planned.name}
         row |= {"status": "unfinished", "reason": "", "log": ""}
         if planned.name in failures:
@@ -53,7 +53,9 @@ def sweep_tables(plan: Sequence[PlannedRun], failures: Mapping[str, Failure]) ->
     for name, parts in sorted(found.items()):
         tables[f"sweep_{name}"] = averaged_tables(name, parts, ["setting", *_names(plan)])
     if profiles:
-        tables["sweep_profile"] = _profiles(pd.concat(profiles, ignore_index=True), plan)
+        keys = ["setting", *_names(plan), "split", "point", "token", "layer"]
+        found_profiles = over_seeds(pd.concat(profiles, ignore_index=True), keys, "fuzziness", LOG)
+        tables["sweep_profile"] = found_profiles.rename(columns={"mean": "fuzziness"})
     return tables
 
 
@@ -77,27 +79,18 @@ def _summary(runs: pd.DataFrame, plan: Sequence[PlannedRun], metrics: Sequence[s
     if not parts:
         return pd.DataFrame(columns=[*cells, "metric", *OVER_SEEDS])
     table = pd.concat(parts, ignore_index=True)
-    shares = table["metric"].map(is_share)  # Student's interval does not know where a share ends
+    # Student's interval does not know where a share ends
+    shares = table["metric"].str.endswith(("accuracy", "_r", "_r2"))
     lowest = table["metric"].map(lambda m: -1.0 if m.endswith("_r") else 0.0)
     table["low"] = table["low"].clip(lower=lowest).where(shares, table["low"])
     table["high"] = table["high"].clip(upper=1.0).where(shares, table["high"])
-    order = {setting: i for i, setting in enumerate(_settings(plan))}
+    order = {setting: i for i, setting in enumerate(dict.fromkeys(_setting(planned) for planned in plan))}
     table = table.sort_values("setting", key=lambda column: column.map(order), kind="stable", ignore_index=True)
     return table[[*cells, "metric", *OVER_SEEDS]]
 
 
-def is_share(metric: str) -> bool:
-    return metric.endswith(("accuracy", "_r", "_r2"))
-
-
-def _profiles(profiles: pd.DataFrame, plan: Sequence[PlannedRun]) -> pd.DataFrame:
-    keys = ["setting", *_names(plan), "split", "point", "token", "layer"]
-    found = over_seeds(profiles, keys, "fuzziness", LOG)
-    return found.rename(columns={"mean": "fuzziness"})
-
-
-def _settings(plan: Sequence[PlannedRun]) -> dict[str, dict[str, str]]:
-    return {describe(planned.settings) or ALL: _cells(planned.settings) for planned in plan}
+def _setting(planned: PlannedRun) -> str:
+    return describe(planned.settings) or ALL
 
 
 def _cells(settings: Mapping[str, Any]) -> dict[str, str]:
