@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from vitscope.errors import VitscopeError, suggest
@@ -15,6 +15,12 @@ def members(word: str) -> list[str]:
     if ":" in word or word in known:
         return [word]
     return [name for name in known if name.startswith(f"{word}.")] or [word]
+
+
+def check_known(what: str, name: str, known: Collection[str]) -> None:
+    """Raise where a name of something is none of those that are known."""
+    if name not in known:
+        raise VitscopeError(f"There is no {what} {name!r}.{suggest(name, known)} Known: {', '.join(known)}.")
 
 
 def check_names(words: Iterable[str] | None, settings: Mapping[str, Any]) -> None:

@@ -32,7 +32,6 @@ from vitscope.analyses.causes.components import (
     ALL,
     KINDS,
     Component,
-    check_blocks,
     check_kinds,
     component_named,
     components_of,
@@ -44,10 +43,11 @@ from vitscope.analyses.causes.decisions import FEW, VALUES, CausesAnalysis, true
 from vitscope.analyses.causes.direct_effects import direct_effects
 from vitscope.analyses.causes.means import means_over
 from vitscope.analyses.causes.prefix import Edits, Prefix
+from vitscope.analyses.naming import check_known
 from vitscope.data import Data
 from vitscope.data.batch import Batch
 from vitscope.data.randomness import derive_seed
-from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.errors import VitscopeError
 from vitscope.models import Model
 from vitscope.statistics.clusters import over_clusters
 from vitscope.statistics.ranks import rank_correlations, ranks_of_sums
@@ -92,8 +92,7 @@ class Ablation(CausesAnalysis):
     ) -> None:
         super().__init__()
         for name, value, known in (("method", method, METHODS), ("tokens", tokens, TOKENS)):
-            if value not in known:
-                raise VitscopeError(f"There is no {name} {value!r}.{suggest(value, known)} Known: {', '.join(known)}.")
+            check_known(name, value, known)
         if draws < 0 or at_once < 1:
             raise VitscopeError(f"draws={draws}, at_once={at_once}: expected draws >= 0 and at_once >= 1.")
         self.method, self.tokens, self.draws, self.at_once = method, tokens, draws, at_once
@@ -105,9 +104,6 @@ class Ablation(CausesAnalysis):
 
     def start(self, model: Model) -> None:
         super().start(model)
-        check_blocks(self.blocks, model)
-        if self.tokens == "each" and model.row.text:
-            raise UnsupportedModelError("Texts have no places that mean the same in all of them: use tokens='groups'.")
         self.groups = token_groups(model)
         places: Sequence[str | int] = range(model.layout.tokens) if self.tokens == "each" else self.groups
         self.trials = [Trial((c,)) for c in components_of(model, self.kinds, self.blocks, places, self.by_token)]

@@ -19,11 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitscope.analyses.naming import check_known
 from vitscope.architectures.layout import Layout
 from vitscope.capture import Edit
 from vitscope.capture.editing import in_turn
 from vitscope.capture.points import Point
-from vitscope.errors import VitscopeError, suggest
+from vitscope.errors import VitscopeError
 from vitscope.models import Model
 
 POINTS = {"head": "attn.hook_z", "attn": "hook_attn_out", "mlp": "hook_mlp_out", "resid": "hook_resid_post"}
@@ -124,8 +125,7 @@ def components_of(
 def check_kinds(kinds: str | Sequence[str]) -> list[str]:
     kinds = [kinds] if isinstance(kinds, str) else kinds
     for kind in kinds:
-        if kind not in KINDS:
-            raise VitscopeError(f"There is no component {kind!r}.{suggest(kind, KINDS)} Known: {', '.join(KINDS)}.")
+        check_known("component", kind, KINDS)
     return [*dict.fromkeys(kinds)]
 
 

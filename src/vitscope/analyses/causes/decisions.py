@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from vitscope.analyses.bundles import BundledAnalysis
+from vitscope.analyses.causes.components import check_blocks
 from vitscope.data import Data
 from vitscope.data.batch import Batch
 from vitscope.errors import UnsuitableDataError, UnsupportedModelError
@@ -23,11 +25,16 @@ class CausesAnalysis(BundledAnalysis):
 
     default = False  # asked for by name: passes of their own
     controllable = False  # what decides in random weights says nothing
+    tokens: str  # at which components are taken apart: groups of them, or each
+    blocks: Sequence[int] | None  # all, if None
 
     def start(self, model: Model) -> None:
         if model.num_classes == 0:
             raise UnsupportedModelError(f"{model.name} has no head: there is no decision that could be changed.")
         self.model, self.layout = model, model.layout
+        check_blocks(self.blocks, model)
+        if self.tokens == "each" and model.row.text:
+            raise UnsupportedModelError("Texts have no places that mean the same in all of them: use tokens='groups'.")
 
     def check_data(self, data: Data) -> None:
         task_of(data).check(self.model, data)
@@ -39,18 +46,13 @@ class CausesAnalysis(BundledAnalysis):
             self.model.check_whole(batch.images)
             sides = zip(batch.images.shape[-2:], layout.patch)
             rows, columns = (-(-side // patch) for side, patch in sides)
-            if (rows, columns) != layout.grid and self.fixed_places:
+            if (rows, columns) != layout.grid and self.tokens == "each":
                 raise UnsuitableDataError(
                     f"A picture has {rows}x{columns} patches, another one {layout.grid[0]}x{layout.grid[1]}: places "
                     "mean the same only in pictures of one size. Take tokens='groups' and method='zero', or resize."
                 )
             layout = replace(layout, grid=(rows, columns))
         return {name: inside.cpu() for name, inside in layout.groups(batch).items()}
-
-    @property
-    def fixed_places(self) -> bool:
-        """Must a token lie at the same place in all pictures?"""
-        return bool(getattr(self, "tokens", "") == "each")
 
 
 def true_answers(task: Task, batch: Batch, outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,6 @@ from vitscope.analyses.bundles import BUNDLES
 from vitscope.analyses.causes.components import (
     ALL,
     KINDS,
-    check_blocks,
     check_kinds,
     components_of,
     exchange,
@@ -43,10 +42,11 @@ from vitscope.analyses.causes.pairs import Pairs, check_sizes, create_pairs
 from vitscope.analyses.causes.patching_tables import COLUMNS, COUNTS, patching_tables
 from vitscope.analyses.causes.paths import path_named
 from vitscope.analyses.causes.prefix import Edits, Prefix
+from vitscope.analyses.naming import check_known
 from vitscope.data import Data
 from vitscope.data.batch import Batch
 from vitscope.data.randomness import derive_seed
-from vitscope.errors import UnsupportedModelError, VitscopeError, suggest
+from vitscope.errors import VitscopeError
 from vitscope.models import Model
 from vitscope.statistics.ranks import rank_correlation
 
@@ -95,10 +95,7 @@ class Patching(CausesAnalysis):
         self.kinds, self.by_token = check_kinds(kinds), check_kinds(by_token)
         for name, words, known in (("direction", self.directions, DIRECTIONS), ("tokens", [tokens], TOKENS)):
             for word in words or [""]:
-                if word not in known:
-                    raise VitscopeError(
-                        f"There is no {name} {word!r}.{suggest(word, known)} Known: {', '.join(known)}."
-                    )
+                check_known(name, word, known)
         if at_once < 1:
             raise VitscopeError(f"at_once={at_once}: expected 1 or more.")
         for word in self.paths:
@@ -110,9 +107,6 @@ class Patching(CausesAnalysis):
         super().start(model)
         if not self.pairs:
             raise VitscopeError("Which pairs? Give pairs (--pairs), such as pgd@1/255, corrupt:fog@3, class or mask.")
-        check_blocks(self.blocks, model)
-        if self.tokens == "each" and model.row.text:
-            raise UnsupportedModelError("Texts have no places that mean the same in all of them: use tokens='groups'.")
         for maker in self.makers:
             maker.start(model, self.setting)
         own = [name for maker in self.makers for name in maker.groups]

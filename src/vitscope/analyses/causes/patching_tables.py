@@ -56,9 +56,7 @@ def _shares(front: str, moved: Tensor, decided: Tensor, total: Tensor, n: Tensor
     share, decisions = over_clusters(moved, total), over_clusters(decided, n, "fraction")
     assert share is not None
     assert decisions is not None
-    row = {f"{front}share": share.value, f"{front}share_low": share.low, f"{front}share_high": share.high}
-    told = (decisions.value, decisions.low, decisions.high)
-    return row | {f"{front}decisions{end}": 100 * value for end, value in zip(("", "_low", "_high"), told)}
+    return share.columns(f"{front}share") | decisions.columns(f"{front}decisions", 100)
 
 
 def _paths(study: Patching) -> Iterator[dict[str, Any]]:
@@ -84,8 +82,7 @@ def _agreement(study: Patching) -> Iterator[dict[str, Any]]:
             total = study.sums["total"][key[0]][used][:, mine]
             exact, guess = (study.sums[name][key][used][:, mine] for name in ("moved", "estimate"))
             whole = ranks_of_sums(exact, guess, total, study.setting.seed)
-            row = {"kind": kind, "components": len(mine), "rank_correlation": mean.value}
-            row |= {"rank_correlation_low": mean.low, "rank_correlation_high": mean.high}
+            row = {"kind": kind, "components": len(mine), **mean.columns("rank_correlation")}
             row |= {f"of_means{end}": value for end, value in zip(("", "_low", "_high"), whole)}
             yield names | row | {"n_pairs": int(counts.sum())}
 

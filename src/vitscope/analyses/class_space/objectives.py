@@ -17,17 +17,14 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitscope.errors import VitscopeError, suggest
+from vitscope.analyses.naming import check_known
 
 Objective = Literal["cross_entropy", "cross_entropy_code", "probability", "logit"]
 OBJECTIVES: tuple[Objective, ...] = ("cross_entropy", "cross_entropy_code", "probability", "logit")
 
 
 def check_objective(objective: str) -> None:
-    if objective not in OBJECTIVES:
-        raise VitscopeError(
-            f"There is no objective {objective!r}.{suggest(objective, OBJECTIVES)} Known: {', '.join(OBJECTIVES)}."
-        )
+    check_known("objective", objective, OBJECTIVES)
 
 
 def evidence(logits: Tensor, classes: Tensor, objective: str = "cross_entropy") -> Tensor:

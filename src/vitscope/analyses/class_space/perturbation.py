@@ -32,9 +32,10 @@ from vitscope.analyses.class_space.localisation import usable
 from vitscope.analyses.class_space.ranks import identifiability, ties_of
 from vitscope.analyses.class_space.removal import stream_kept, why_not_removable
 from vitscope.analyses.class_space.sharing import Readings
+from vitscope.analyses.naming import check_known
 from vitscope.data import Data
 from vitscope.data.batch import CONTEXT, OBJECT, Batch
-from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError, suggest
+from vitscope.errors import UnsuitableDataError, UnsupportedModelError, VitscopeError
 from vitscope.models import Model
 from vitscope.statistics.intervals import share_columns
 
@@ -64,11 +65,8 @@ class Perturbation(ClassSpaceAnalysis):
         self, *, kinds: Sequence[str] | None = None, blocks: Sequence[int] | None = None, **common: Any
     ) -> None:
         super().__init__(**common)
-        wrong = [k for k in kinds or () if k not in KINDS]
-        if wrong:
-            raise VitscopeError(
-                f"There is no perturbation {wrong[0]!r}.{suggest(wrong[0], KINDS)} Known: {', '.join(KINDS)}."
-            )
+        for kind in kinds or ():
+            check_known("perturbation", kind, KINDS)
         if self.tokens == "class":
             raise VitscopeError("Perturbations compare image tokens: use tokens='all' or 'image'.")
         self.kinds = list(kinds) if kinds is not None else None

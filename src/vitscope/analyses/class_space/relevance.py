@@ -32,7 +32,8 @@ from torch import Tensor, nn
 
 from vitscope.analyses.attention_facts import gives_shares, shares_of
 from vitscope.analyses.class_space.objectives import evidence
-from vitscope.errors import VitscopeError, suggest
+from vitscope.analyses.naming import check_known
+from vitscope.errors import VitscopeError
 from vitscope.models import Model
 from vitscope.models.readout import readout_logits, readout_weights
 
@@ -211,10 +212,7 @@ COST = {  # (forward passes, backward passes); weights are frozen, so a backward
 
 
 def check_method(method: str) -> None:
-    if method not in METHODS:
-        raise VitscopeError(
-            f"There is no relevance method {method!r}.{suggest(method, METHODS)} Known: {', '.join(METHODS)}."
-        )
+    check_known("relevance method", method, METHODS)
 
 
 def relevance(model: Model, images: Tensor, classes: Tensor, method: str, place: Place = EVERYWHERE) -> Tensor:
