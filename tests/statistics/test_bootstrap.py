@@ -30,7 +30,7 @@ def test_many_images_get_the_normal_interval():
 
 def test_one_image_has_no_interval():
     mean = mean_over_images(np.array([3.0]))
-    assert (mean.value, mean.low, mean.high, mean.sure) == (3.0, None, None, False)
+    assert (mean.value, mean.low, mean.high) == (3.0, None, None)
 
 
 def test_the_same_images_give_the_same_interval():

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
+from vitscope.report.lens_drawing import over_heads
 from vitscope.report.numbers import percent, short
 from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
 from vitscope.report.panel_parts import blocks_of, counts, name_models, protocol, stacked, tables_of, told
-from vitscope.statistics.intervals import Z95
 
 
 @register_panel("attention")
@@ -58,7 +58,7 @@ def _card(tables: Tables) -> Card | None:
     units = {_unit(rows) for rows in distances.values()}
     if len(units) != 1:
         return None
-    curves = {label: _over_heads(rows) for label, rows in distances.items()}
+    curves = {label: over_heads(rows) for label, rows in distances.items()}
     uniform = _distinct([float(rows["uniform"].iloc[0]) for rows in distances.values()])
     even = f"; evenly spread would be {short(uniform[0])}" if len(uniform) == 1 else ""
     unit = units.pop()
@@ -119,7 +119,7 @@ def draw_heads(tables: Tables, labels: list[str]) -> Figure:
                 continue
             shift = 0.14 * (i - (len(tables) - 1) / 2)  # models side by side, not on top of each other
             f.dots_per_block(ax, rows["block"] + shift, rows["mean"], style=styles[label])
-            mean, half = _over_heads(rows)
+            mean, half = over_heads(rows)
             band = {"low": mean - half, "high": mean + half}
             f.line_per_block(ax, mean.index + shift, mean, **band, style=styles[label], label="_", markers=False)
             uniform.append(float(rows["uniform"].iloc[0]))
@@ -142,16 +142,6 @@ def _distinct(values: list[float]) -> list[float]:
         if not kept or value > 1.05 * kept[-1]:
             kept.append(value)
     return kept
-
-
-def _over_heads(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Mean over heads per block, and half of its 95 % interval over images.
-
-    The deviation of a mean is at most the mean of the deviations (equal if the heads go up and down together), so the
-    interval is on the safe side without the heads' covariances.
-    """
-    groups = rows.assign(error=rows["std"] / np.sqrt(rows["n"])).groupby("block")
-    return groups["mean"].mean(), Z95 * groups["error"].mean()
 
 
 def draw_mass(tables: Tables) -> Figure:
@@ -223,7 +213,7 @@ def _findings(table: pd.DataFrame) -> list[Finding]:
     found = []
     distance = select(table, "distance")
     if len(distance):
-        mean, half = _over_heads(distance)
+        mean, half = over_heads(distance)
         first, last, uniform = mean.index[0], mean.index[-1], float(distance["uniform"].iloc[0])
         heads = distance[distance["block"] == first]["mean"]
         unit = _unit(distance)
@@ -237,7 +227,7 @@ def _findings(table: pd.DataFrame) -> list[Finding]:
     for kind, name in MASSES.items():
         rows = select(table, kind)
         if len(rows) and float(rows["uniform"].iloc[0]) > 0:  # a tokenizer may have separators that no text has
-            mean, half = _over_heads(rows)
+            mean, half = over_heads(rows)
             top, uniform = mean.index[int(mean.to_numpy().argmax())], float(rows["uniform"].iloc[0])
             times, share = float(mean[top]) / uniform, percent(float(mean[top]))
             text = (

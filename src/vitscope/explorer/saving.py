@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
@@ -124,20 +125,10 @@ def _image_row(session: Session, asked: Asked, subject: Subject, head: dict[str,
 
 def map_table(values: Tensor, name: str, model: Any) -> pd.DataFrame:
     """(L, N) of all tokens -> rows of the gallery's maps, of image tokens."""
-    rows, columns = model.layout.grid
     cells = values[:, model.layout.image].float().cpu()  # (L, T)
-    block, place = torch.meshgrid(torch.arange(len(cells)), torch.arange(rows * columns), indexing="ij")
-    place, block = place.flatten(), block.flatten()
-    return pd.DataFrame(
-        {
-            "image": 0,
-            "map": name,
-            "block": block.numpy(),
-            "row": (place // columns).numpy(),
-            "col": (place % columns).numpy(),
-            "value": cells.flatten().numpy(),
-        }
-    )
+    block, row, column = np.indices((len(cells), *model.layout.grid)).reshape(3, -1)
+    place = {"image": 0, "map": name, "block": block, "row": row, "col": column}
+    return pd.DataFrame(place | {"value": cells.flatten().numpy()})
 
 
 def _write_picture(path: Path, pixels: Tensor) -> None:

@@ -80,20 +80,12 @@ def _cell(row: TableRow, column: Column, known: Mapping[int, Mapping[str, Measur
 def _intervals(columns: Sequence[Column], cells: Sequence[Sequence[Any]], rows: Sequence[TableRow]) -> list[str]:
     """What the intervals are, and what the numbers were counted on."""
     kinds: dict[str, list[str]] = {}
-    for j, column in enumerate(columns):
-        for line in cells:
-            if (
-                isinstance(line[j], Measured)
-                and line[j].interval
-                and column.heading not in kinds.get(line[j].interval, [])
-            ):
-                kinds.setdefault(line[j].interval, []).append(column.heading)
+    there = [*zip(columns, zip(*cells))]
+    for column, found in there:
+        for kind in dict.fromkeys(m.interval for m in found if isinstance(m, Measured) and m.interval):
+            kinds.setdefault(kind, []).append(column.heading)
     notes = [f"95 % intervals, {kind}: {', '.join(names)}." for kind, names in kinds.items()]
-    bare = [
-        c.heading
-        for j, c in enumerate(columns)
-        if any(isinstance(x[j], Measured) and not x[j].has_interval for x in cells)
-    ]
+    bare = [c.heading for c, found in there if any(isinstance(m, Measured) and not m.has_interval for m in found)]
     if bare:
         notes.append(f"Without an interval, or not in every row: {', '.join(bare)}.")
     if any(len(row.runs) > 1 for row in rows):
@@ -105,16 +97,13 @@ def _intervals(columns: Sequence[Column], cells: Sequence[Sequence[Any]], rows: 
 def _unlike(columns: Sequence[Column], rows: Sequence[TableRow], cells: Sequence[Sequence[Any]]) -> list[str]:
     """Numbers of one column that must not be compared without a word."""
     notes = []
-    for j, column in enumerate(columns):
-        there = [(row.label, line[j]) for row, line in zip(rows, cells) if isinstance(line[j], Measured)]
+    for column, found in zip(columns, zip(*cells)):
+        there = [(row, m) for row, m in zip(rows, found) if isinstance(m, Measured)]
         for what, values in (
-            ("protocol", {label: m.how for label, m in there}),
-            ("unit", {label: m.unit for label, m in there}),
-            ("number of images", {label: f"{m.n:,}" for label, m in there}),
-            (
-                "data",
-                {row.label: _data(row.runs[0]) for row, line in zip(rows, cells) if isinstance(line[j], Measured)},
-            ),
+            ("protocol", {row.label: m.how for row, m in there}),
+            ("unit", {row.label: m.unit for row, m in there}),
+            ("number of images", {row.label: f"{m.n:,}" for row, m in there}),
+            ("data", {row.label: _data(row.runs[0]) for row, _ in there}),
         ):
             if len(set(values.values())) > 1:
                 told = "; ".join(f"{label}: {value or 'none'}" for label, value in values.items())

@@ -18,6 +18,7 @@ from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.panel import Tables
 from vitscope.report.panel_parts import name_models
+from vitscope.statistics.intervals import Z95
 
 BRANCHES = {"attn_out": ("attention", f.LineStyle(f.ORANGE, "s")), "mlp_out": ("MLP", f.LineStyle(f.SKY, "^"))}
 
@@ -31,6 +32,16 @@ def from_embedding(table: pd.DataFrame, tokens: str = "all") -> pd.DataFrame:
     """The embedding, as block -1, and then the blocks."""
     before = over_blocks(table, "resid_pre", tokens).assign(block=-1)
     return pd.concat([before, over_blocks(table, "resid_post", tokens)])
+
+
+def over_heads(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Mean over heads per block, and half of its 95 % interval over images.
+
+    The deviation of a mean is at most the mean of the deviations (equal if the heads go up and down together), so the
+    interval is on the safe side without the heads' covariances.
+    """
+    groups = rows.assign(error=rows["std"] / np.sqrt(rows["n"])).groupby("block")
+    return groups["mean"].mean(), Z95 * groups["error"].mean()
 
 
 def draw_heads(tables: Tables, value: str, name: str, height: float = 2.6) -> Figure:

@@ -22,10 +22,6 @@ class Mean:
     high: float | None = None
     n: int = 0
 
-    @property
-    def sure(self) -> bool:
-        return self.low is not None and self.high is not None
-
 
 def poisson_weights(seed: int, item: int, draws: int) -> np.ndarray:
     """How often an item is in each of `draws` samples: (draws,) int64, Poisson with mean 1.

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from vitscope.analyses.base import register_analysis
@@ -22,18 +21,12 @@ from vitscope.analyses.class_space.projection import largest
 from vitscope.analyses.class_space.ranks import check_labels, identifiability, ties_of, true_rank
 from vitscope.analyses.control import SUFFIX
 from vitscope.analyses.gallery import gallery_rows, save_thumbnails
-from vitscope.architectures.layout import Layout
 from vitscope.data import Data
 from vitscope.data.batch import Batch
 from vitscope.errors import DataError, VitscopeError
 from vitscope.models import Model
 
 SAID = {"class_space_topk": ("class", "class_name", "logit"), "maps_class_space": ("value",)}  # what a model says
-
-
-def token_places(layout: Layout) -> list[tuple[str, int, int]]:
-    """(kind, row, column) of every token; tokens without a place in the picture have -1."""
-    return [position_kind(position, layout) for position in range(layout.tokens)]
 
 
 @register_analysis("class_space.lens")
@@ -65,7 +58,8 @@ class Lens(ClassSpaceAnalysis):
     def start_sums(self, model: Model) -> None:
         self.model = model
         self.names = model.classes
-        self.places = token_places(model.layout)[self.selection.where]
+        positions = range(model.layout.tokens)[self.selection.where]
+        self.places = [position_kind(position, model.layout) for position in positions]  # (kind, row, column)
         self._found: dict[str, list[dict[str, Any]]] = {}
 
     @property
@@ -149,14 +143,11 @@ class Lens(ClassSpaceAnalysis):
             "identifiability of the class": identifiability(rank, logits.shape[-1]),
             "logit of the class": values.gather(-1, spread[..., None])[..., 0],
         }
-        rows, columns = self.layout.grid
-        image, row, column = torch.meshgrid(
-            images[known], torch.arange(rows), torch.arange(columns), indexing="ij"
-        )  # (B, h, w)
-        cells = {"block": block, "row": row.flatten().numpy(), "col": column.flatten().numpy()}
+        place, row, column = np.indices((len(known), *self.layout.grid)).reshape(3, -1)
+        image, cells = images[known].numpy()[place], {"block": block, "row": row, "col": column}
         for name, value in maps.items():
             numbers = value.flatten().cpu().double().numpy()
-            self._note("maps_class_space", image.flatten().numpy(), map=name, **cells, value=numbers)
+            self._note("maps_class_space", image, map=name, **cells, value=numbers)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         return {}  # all of it is per image

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -204,16 +205,11 @@ class Relevance(ClassSpaceAnalysis):
         shown = [i for i, image in enumerate(images) if image in self.setting.gallery]
         if not shown:
             return
-        rows, columns = self.layout.grid
-        row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-        last, frames = self.layout.blocks - 1, []
+        row, column = np.indices(self.layout.grid).reshape(2, -1)
+        block, frames = self.layout.blocks - 1 if self.block is None else self.block, []
         for i in shown:
             largest = found[i].abs().max().clamp(min=1e-30)  # maps have no unit: the largest is 1
-            cells = {
-                "block": last if self.block is None else self.block,
-                "row": row.flatten().numpy(),
-                "col": column.flatten().numpy(),
-            }
+            cells = {"block": block, "row": row, "col": column}
             value = (found[i] / largest).double().numpy()
             frames.append(pd.DataFrame({"image": images[i], "map": self._title(method), **cells, "value": value}))
         self.emit("maps_relevance", pd.concat(frames, ignore_index=True))

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
+from vitscope.report.lens_drawing import over_heads
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
 from vitscope.report.panel_parts import blocks_of, counts, protocol, stacked, tables_of, told
-from vitscope.statistics.intervals import Z95
 
 PROBE = "probe_kpca_reconstruction"
 WORDS = {"phi": "‖φ(q)‖²", "h": "‖h‖²", "absolute_error": "|‖φ(q)‖² − ‖h‖²|"}
@@ -80,8 +80,7 @@ def draw_violation(tables: Tables, labels: list[str]) -> Figure:
         if len(twin):
             mean = twin.groupby("block")["mean"].mean()
             ax.plot(mean.index, mean, color=f.MUTED, linestyle=(0, (4, 3)), linewidth=1, label="random weights")
-        groups = own.assign(error=own["std"] / np.sqrt(own["n"])).groupby("block")
-        mean, half = groups["mean"].mean(), Z95 * groups["error"].mean()
+        mean, half = over_heads(own)
         f.dots_per_block(ax, own["block"], own["mean"], style=styles[label])
         f.line_per_block(
             ax, mean.index, mean, low=mean - half, high=mean + half, style=styles[label],

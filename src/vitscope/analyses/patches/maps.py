@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from vitscope.analyses.patches.truth import Truth
@@ -30,9 +30,6 @@ def map_rows(block: int, logits: Tensor, truth: Truth, batch: Batch, shown: Sequ
 
 
 def _places(block: int, truth: Truth, batch: Batch, shown: Sequence[int]) -> pd.DataFrame:
-    rows, columns = truth.grid
-    image, row, column = torch.meshgrid(
-        batch.indices[list(shown)], torch.arange(rows), torch.arange(columns), indexing="ij"
-    )  # (B, rows, columns)
-    places = {"row": row.flatten().numpy(), "col": column.flatten().numpy()}
-    return pd.DataFrame({"image": image.flatten().numpy(), "block": block, **places})
+    place, row, column = np.indices((len(shown), *truth.grid)).reshape(3, -1)
+    image = batch.indices[list(shown)].numpy()[place]
+    return pd.DataFrame({"image": image, "block": block, "row": row, "col": column})
