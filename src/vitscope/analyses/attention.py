@@ -216,9 +216,6 @@ class Attention(Analysis):
     def _exists(self, metric: str) -> bool:
         return {"mass_class": self.layout.class_tokens, "mass_register": self.layout.register_tokens}.get(metric, 1) > 0
 
-    def _unit(self, metric: str) -> str:
-        return "tokens" if metric == "distance" and self.layout.sequence else UNITS[metric]
-
     def _frame(self, metric: str) -> pd.DataFrame:
         kinds = list(query_kinds(self.layout))
         if metric == "distance":
@@ -240,7 +237,7 @@ class Attention(Analysis):
                 "mean": mean.flatten().numpy(),
                 "std": std.flatten().numpy(),
                 "uniform": uniform_value(metric, self.layout),
-                "unit": self._unit(metric),
+                "unit": "tokens" if metric == "distance" and self.layout.sequence else UNITS[metric],
                 "n": n.flatten().numpy(),
             }
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Setting
@@ -63,8 +64,6 @@ def as_picture(image: Tensor, preprocess: Preprocess) -> Tensor:
 
 def save_thumbnails(folder: Path, batch: Batch, gallery: frozenset[int], preprocess: Preprocess) -> None:
     """Write `<image>.png` for those of a batch that are in the gallery, where they are pictures."""
-    from PIL import Image
-
     if not getattr(preprocess, "mean", ()):  # texts, or whatever the data give
         return
 

@@ -92,8 +92,8 @@ class Perplexity(Analysis):
         self.document = torch.as_tensor(data.documents).long()  # (items,)
         self.cut = how_cut(data, self.length)
         numbers, self.document = self.document.unique(return_inverse=True)
-        self.sums = {key: zeros(len(numbers)) for key in ("nats",)}
-        self.sums |= {key: zeros(len(numbers), dtype=torch.int64) for key in ("targets", "right")}
+        counts = {key: zeros(len(numbers), dtype=torch.int64) for key in ("targets", "right")}
+        self.sums = {"nats": zeros(len(numbers))} | counts
         self.numbers = numbers.tolist()
 
     def end_batch(self, batch: Batch) -> None:

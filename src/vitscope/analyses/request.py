@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from vitscope.analyses.naming import check_names, with_options
 from vitscope.analyses.options import CommaWords, EngineOptions, ImageOptions, ModelOptions, changed, with_values
 from vitscope.analyses.saved_request import OF_TEXTS, options_of_run
 from vitscope.attention.description import check_names as check_attentions
@@ -233,8 +234,6 @@ class AnalyzeOptions(AnalysisOptions):
         return {**values, "only": [name for name, _ in named], "set": given}
 
     def check(self) -> None:
-        from vitscope.analyses.naming import check_names
-
         saving = ("save",) if self.save else ()
         check_names(None if self.only is None else (*self.only, *saving), self.set)
         if place := self.set.get("probes.train"):
@@ -247,7 +246,6 @@ class AnalyzeOptions(AnalysisOptions):
 
     def analyses(self) -> Wanted | None:
         """{name: options}, or None for the default analyses with their default options."""
-        from vitscope.analyses.naming import with_options
         from vitscope.analyses.selection import choose_analyses
 
         if not self.set and not self.save:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, register_analysis, zeros
-from vitscope.analyses.shards import ShardWriter, cut_shards
+from vitscope.analyses.shards import ShardWriter, cut_shards, shard_name
 from vitscope.data.batch import Batch
 from vitscope.errors import NumericalError, RunError, UnsupportedModelError, VitscopeError
 from vitscope.models import Model
@@ -202,8 +202,6 @@ class SavedPoint:
 
     def shard(self, rank: int, number: int) -> np.ndarray:
         """One file, mapped into memory."""
-        from vitscope.analyses.shards import shard_name
-
         if (rank, number) not in self._open:
             self._open[rank, number] = np.load(self.folder / self.name / shard_name(rank, number), mmap_mode="r")
         return self._open[rank, number]

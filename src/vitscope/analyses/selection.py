@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vitscope.analyses.attention_facts import check_points
 from vitscope.analyses.base import Analysis, create_analysis, list_analyses
 from vitscope.analyses.naming import members
 from vitscope.analyses.patches.truth import grid_of
@@ -55,8 +56,6 @@ def start_analyses(
     out with a remark: `vitscope analyze` of a model without a head should still show its attention. What is about
     another task (perplexity, for pictures) is left out without one. explicit: were they named, all or these?
     """
-    from vitscope.analyses.attention_facts import check_points
-
     running, remarks, task = [], [], task_of(data)
     for analysis in analyses:
         check_init(analysis)

@@ -87,16 +87,13 @@ class Share:
                 self.rows.append(table, frames)
             analysis.rows.clear()
         forget_control_rows(self.analyses)
-        self._note_skipped(batch)
+        if batch.skipped:
+            rows = [(s.index, s.path, s.reason) for s in batch.skipped]
+            self.rows.append("skipped", [pd.DataFrame(rows, columns=["image", "path", "reason"])])
         batch.outputs = None
         self.state.images += len(batch)
         self.state.skipped += len(batch.skipped)
         self.state.next_batch = batch.number + 1
-
-    def _note_skipped(self, batch: Batch) -> None:
-        if batch.skipped:
-            rows = [(s.index, s.path, s.reason) for s in batch.skipped]
-            self.rows.append("skipped", [pd.DataFrame(rows, columns=["image", "path", "reason"])])
 
     def save(self) -> None:
         """Bring everything to disk. The state file comes last: what it mentions is there."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis
@@ -43,8 +45,6 @@ def state_file(folder: Path, rank: int) -> Path:
 
 def save_state(folder: Path, rank: int, state: State, analyses: Sequence[Analysis]) -> None:
     """Write the state atomically: after a kill the file is the old one or the new one."""
-    from safetensors.torch import save
-
     header = {k: v for k, v in asdict(State(**{**vars(state), "sums": {}})).items() if k != "sums"}
     tensors = {f"{a.name}{SEPARATOR}{key}": value.contiguous() for a in analyses for key, value in a.sums.items()}
     atomic_write(state_file(folder, rank), save(tensors, metadata={"state": json.dumps(header)}))
@@ -52,8 +52,6 @@ def save_state(folder: Path, rank: int, state: State, analyses: Sequence[Analysi
 
 def load_state(folder: Path, rank: int) -> State | None:
     """The state that `save_state` wrote, None if there is none."""
-    from safetensors import SafetensorError, safe_open
-
     path = state_file(folder, rank)
     if not path.exists():
         return None

@@ -67,7 +67,8 @@ def _attacked(
     step = Step(step.name, eps=step.eps, steps=step.steps, label=label, index=index, model=model)
     if step.eps.startswith("0/"):
         return step, pixels
-    options: dict[str, Any] = {"steps": step.steps} if step.steps else {}
+    options: dict[str, Any] = {"indices": torch.tensor([index]), "seed": SEED}
+    options |= {"steps": step.steps} if step.steps else {}
     done, total, busy = 0, step.steps or 1, False
 
     def before_forward(*_: Any) -> None:
@@ -84,16 +85,7 @@ def _attacked(
 
     handle = m.module.register_forward_pre_hook(before_forward)
     try:
-        found = perturb(
-            m,
-            pixels[None],
-            torch.tensor([label]),
-            step.name,
-            step.eps,
-            indices=torch.tensor([index]),
-            seed=SEED,
-            **options,
-        )
+        found = perturb(m, pixels[None], torch.tensor([label]), step.name, step.eps, **options)
     finally:
         handle.remove()
     return step, found[0]

@@ -71,7 +71,7 @@ class Explorer:
     def close(self) -> None:
         """End the server and whatever it computes. May be called twice."""
         self._uvicorn.should_exit = self._uvicorn.force_exit = True
-        self._server.close()
+        self._server.queue.close()
         self._ended.wait(5)
 
     def _serve(self) -> None:
@@ -107,7 +107,7 @@ def explore(model: Any = None, data: Any = None, *, options: ExploreOptions | No
     """
     import_uvicorn()
     chosen = with_values(options or ExploreOptions(browser=False), given)
-    models = [] if model is None else list(model) if _is_several(model) else [model]
+    models = [] if model is None else list(model) if isinstance(model, list | tuple) else [model]
     opened = chosen.open(models)
     return start(opened, chosen.load(opened, data), chosen)
 
@@ -147,7 +147,3 @@ def import_uvicorn() -> Any:
             "The explorer needs starlette and uvicorn, which are not installed: pip install 'vitscope[explore]'."
         ) from error
     return uvicorn
-
-
-def _is_several(model: Any) -> bool:
-    return isinstance(model, list | tuple)

@@ -59,9 +59,6 @@ class Server:
             middleware=[Middleware(Guarded, guard=self.guard)],
         )
 
-    def close(self) -> None:
-        self.queue.close()
-
     # --- the page ---------------------------------------------------------------------------------------------------
 
     async def page(self, request: Request) -> Response:

@@ -8,6 +8,7 @@ import io
 
 import numpy as np
 from markupsafe import Markup
+from PIL import Image
 
 NONE = "#c3c7cf"  # a patch or pixel without a class
 # Far apart in hue and lightness, the first one dark: it is often a background, which most of a picture is. None is one
@@ -37,8 +38,6 @@ def coloured(labels: np.ndarray, colours: list[str]) -> np.ndarray:
 
 def label_image(labels: np.ndarray, colours: list[str]) -> str:
     """A label map (rows, columns), -1 where there is no class, as data URI: one pixel per cell."""
-    from PIL import Image
-
     png = io.BytesIO()
     Image.fromarray(coloured(labels, colours)).save(png, "PNG")
     return "data:image/png;base64," + base64.b64encode(png.getvalue()).decode()

@@ -12,16 +12,16 @@ import base64
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from PIL import Image
 
+from vitscope.report.figures import DIVERGING, SEQUENTIAL
 from vitscope.report.panel import Runs
 from vitscope.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 LARGEST_THUMBNAIL = 12_000  # bytes; a larger picture goes into the page as JPEG
 THUMBNAIL_SIDE = 224  # pixels
@@ -149,9 +149,6 @@ def encode_maps(cells: pd.DataFrame, low: float, high: float) -> dict[str, Any]:
 
 def colour_tables() -> dict[str, str]:
     """256 RGB colours of each scale as base64, for the page's canvas."""
-    from matplotlib import colormaps
-
-    from vitscope.report.figures import DIVERGING, SEQUENTIAL
 
     def table(name: str) -> str:
         rgb = (colormaps[name](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
@@ -162,8 +159,6 @@ def colour_tables() -> dict[str, str]:
 
 def thumbnail(path: Path) -> str | None:
     """A picture as data URI; None where it is absent or broken."""
-    from PIL import Image
-
     try:
         data = path.read_bytes()
         if len(data) <= LARGEST_THUMBNAIL:

@@ -11,22 +11,20 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL import Image
 
 from vitscope.errors import VitscopeError
 from vitscope.registry import DISPLAYS, PANELS
 from vitscope.report.failures import Failures
+from vitscope.report.figures import house_style, model_styles
 from vitscope.report.page import cards_of, draw_panels
 from vitscope.report.panel import Panel
 from vitscope.report.sources import gather
 from vitscope.runs import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from PIL.Image import Image
-
 
 T = TypeVar("T")
 DPI, COLOURS = 130, 128  # of figures: sharp on most screens, and some 15 kB each
@@ -77,8 +75,6 @@ def register_display(kind: str) -> Callable[[T], T]:
 @register_display("run")
 def run_html(run: Run) -> Markup:
     """A line about the run, what a reader has to know, its cards, and its figures, folded."""
-    from vitscope.report.figures import model_styles
-
     labelled, failures = gather(run), Failures()
     panels = draw_panels(labelled, failures)
     cards = Markup("").join(_card(card) for card in cards_of(panels, model_styles(labelled)))
@@ -123,9 +119,6 @@ def _body(shown: Panel) -> Markup:
 
 def figure_html(figure: Figure, alt: str) -> Markup:
     """A figure as a picture on white, at its size on paper."""
-    from PIL import Image
-
-    from vitscope.report.figures import house_style
 
     buffer = io.BytesIO()
     with house_style():
@@ -138,7 +131,7 @@ def figure_html(figure: Figure, alt: str) -> Markup:
     )
 
 
-def png_uri(image: Image) -> str:
+def png_uri(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vitscope.report import figures as f
 from vitscope.report.panel import Finding, Runs, Tables
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from vitscope.report.provenance import data_of
+from vitscope.report.sources import owner_of
 
 
 def tables_of(runs: Runs, name: str) -> dict[str, pd.DataFrame]:
@@ -21,8 +24,6 @@ def tables_of(runs: Runs, name: str) -> dict[str, pd.DataFrame]:
 
 def stacked(tables: Tables) -> pd.DataFrame:
     """One table of all models, with the model in the first column where there are several."""
-    import pandas as pd
-
     if len(tables) == 1:
         return next(iter(tables.values()))
     return pd.concat([t.assign(model=label)[["model", *t.columns]] for label, t in tables.items()], ignore_index=True)
@@ -45,9 +46,6 @@ def blocks_of(tables: Tables) -> int:
 
 def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
     """Several models: one line under the figure says which is which. Styles follow `labels`, all models of the page."""
-    from matplotlib.lines import Line2D
-
-    from vitscope.report import figures as f
 
     if len(labels) < 2:
         return
@@ -62,9 +60,6 @@ def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
 
 def protocol(runs: Runs, table: str, variant: str) -> str:
     """'variant · data (split), preprocessing of X, batch size 64, seed 0'; per model where they differ."""
-    from vitscope.report.provenance import data_of
-    from vitscope.report.sources import owner_of
-
     lines = {}
     for label, run in runs.items():
         owner = owner_of(run, table)
@@ -80,8 +75,6 @@ def protocol(runs: Runs, table: str, variant: str) -> str:
 
 def asked(runs: Runs, table: str, analysis: str, words: Callable[[Mapping[str, Any]], str]) -> str:
     """What `words` says of the options that an analysis had, once where the runs agree."""
-    from vitscope.report.sources import owner_of
-
     options = [owner_of(run, table).config.get("analyses", {}).get(analysis, {}) for run in runs.values()]
     return " and ".join(sorted(set(map(words, options))))
 

@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib import colormaps
+from PIL import Image
 
 from vitscope.errors import VitscopeError
+from vitscope.report.figures import DIVERGING, SEQUENTIAL
 from vitscope.report.gallery import MAP_COLUMNS, asked_first, map_tables, scale, thumbnail
 from vitscope.report.notebook import GREY, png_uri
 from vitscope.report.numbers import short
@@ -90,9 +93,6 @@ def _array(values: Any) -> np.ndarray:
 
 
 def _row(name: str, blocks: Mapping[int, np.ndarray]) -> Markup:
-    from matplotlib import colormaps
-
-    from vitscope.report.figures import DIVERGING, SEQUENTIAL
 
     low = min(float(grid.min()) for grid in blocks.values())
     low, high = scale((low, max(float(grid.max()) for grid in blocks.values())), low < 0)
@@ -112,8 +112,6 @@ def _row(name: str, blocks: Mapping[int, np.ndarray]) -> Markup:
 
 def _tiles(colours: np.ndarray) -> str:
     """Cells as squares of several pixels: no front end smooths them."""
-    from PIL import Image
-
     rows, columns = colours.shape[:2]
     image = Image.fromarray((colours[..., :3] * 255).round().astype(np.uint8))
     factor = max(1, round(SIDE / max(rows, columns)))
@@ -121,8 +119,6 @@ def _tiles(colours: np.ndarray) -> str:
 
 
 def _pixels(image: Any) -> str:
-    from PIL import Image
-
     if isinstance(image, str | Path):
         found = thumbnail(Path(image))
         if found is None:

@@ -36,10 +36,6 @@ def images_of(run: Run) -> int | None:
     return n if isinstance(n, int) else None
 
 
-def fingerprint_of(run: Run) -> str:
-    return str(run.environment.get("data_fingerprint") or "")
-
-
 def headline(runs: Runs) -> list[tuple[str, str]]:
     """Data, images, date: one value where all models agree, else one per model."""
     return [
@@ -77,7 +73,9 @@ def notices(runs: Runs) -> list[str]:
     seen: dict[str, dict[str, set[str]]] = {}  # by table: only what was measured of several models is compared
     for label, run in runs.items():
         for part in parts_of(run):
-            for table in part.tables_dir.glob("*.csv") if (mark := fingerprint_of(part)) else ():
+            for table in (
+                part.tables_dir.glob("*.csv") if (mark := str(part.environment.get("data_fingerprint") or "")) else ()
+            ):
                 seen.setdefault(table.stem, {}).setdefault(label, set()).add(mark)
     if not all(set.intersection(*models.values()) for models in seen.values()):
         found.append(f"The models did not see the same {words_of(runs).items}: compare with care.")

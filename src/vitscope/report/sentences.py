@@ -8,15 +8,13 @@ models share the colour scale of a text's map. Models cut a text into tokens of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitscope.report.gallery import encode_maps, map_tables
 from vitscope.report.panel import Runs
 from vitscope.runs import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Span = tuple[float, float]
 BEGINNING = 60  # characters of a text that name it

@@ -10,9 +10,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vitscope.analyses.causes.question_words import in_words
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
-from vitscope.report.numbers import short
+from vitscope.report.numbers import in_brackets, short
 from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
 from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
 from vitscope.runs import Run
@@ -102,8 +103,6 @@ def several_answers(tables: Tables) -> bool:
 
 def question(run: Run) -> str:
     """What was split, from the run's options: 'the logit of the true class'."""
-    from vitscope.analyses.causes.question_words import in_words
-
     options: Any = (run.config.get("analyses") or {}).get("causes.attribution") or {}
     return in_words(options.get("target", "label"), options.get("minus", "none"))
 
@@ -185,12 +184,10 @@ def draw_top(tables: Tables, labels: list[str]) -> Figure:
 
 
 def _findings(heads: pd.DataFrame, top: pd.DataFrame | None, logit: str) -> list[Finding]:
-    best = heads.iloc[0]
+    best = heads.to_dict("records")[0]
     text = f"head {int(best['head'])} of block {int(best['block'])} says most for the class: it adds "
-    text += f"{short(float(best['specific']))} to {logit}, beyond a random class"
-    if np.isfinite(best["specific_low"]):
-        text += f" (95 % interval {short(float(best['specific_low']))} to {short(float(best['specific_high']))})"
-    found = [Finding(text + ".", 0.55)]
+    text += f"{short(float(best['specific']))} to {logit}, beyond a random class{in_brackets(best, 'specific')}."
+    found = [Finding(text, 0.55)]
     if top is not None:
         count = HEADLINE if HEADLINE in set(top["heads"]) else int(top["heads"].min())
         row = top[top["heads"] == count].iloc[0]

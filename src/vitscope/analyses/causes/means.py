@@ -10,9 +10,11 @@ from typing import Any
 
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Setting, register_analysis, zeros
+from vitscope.analyses.one_pass import measure
 from vitscope.architectures.text_layout import token_ids
 from vitscope.data import Data
 from vitscope.data.batch import Batch
@@ -78,8 +80,6 @@ class PointMeans(Analysis):
         return {name: total / n for name, total in self.sums.items() if name != "n"}
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        from safetensors.torch import save_file
-
         if self.setting.folder is not None and float(self.sums["n"]):
             save_file(self.means(), self.setting.folder / FILE)
         return {"point_means": pd.DataFrame({"points": [len(self.sums) - 1], "n": [int(self.sums["n"])]})}
@@ -91,11 +91,8 @@ def means_over(model: Model, data: Data | None, points: Sequence[str], setting: 
         raise VitscopeError("A mean over no images: give the data, measure(..., data=data), or use method='zero'.")
     means = PointMeans(points)
     if setting.folder is None:
-        from vitscope.analyses.one_pass import measure
-
         measure(model, data.batches(model.preprocess, batch_size), [means])
         return means.means()
-    from safetensors.torch import load_file
 
     from vitscope.analyses.engine import analyze_below
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vitscope.analyses.base import Analysis, Headline, register_analysis, zeros
@@ -111,8 +112,6 @@ class ProbeMoments(Analysis):
         return found
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        from safetensors.torch import save_file
-
         if self.setting.folder is not None:
             save_file(self.probes(), self.setting.folder / FILE)
         counts = self.sums["counts"].long().tolist()
@@ -204,7 +203,6 @@ class LinearProbes(ClassSpaceAnalysis):
             measure(self.model, self.training.batches(self.model.preprocess, self.batch_size), [moments])
             self._weights = moments.probes()
             return
-        from safetensors.torch import load_file
 
         from vitscope.analyses.engine import analyze_below
 

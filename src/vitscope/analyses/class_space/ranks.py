@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Ties = Literal["half", "none"]
-Variant = Literal["exact", "code"]  # right by default; "code" computes what the published program computes
 
 
 def check_variant(variant: str) -> None:

@@ -13,7 +13,6 @@ from vitscope.data.batch import Batch
 from vitscope.errors import UnsupportedModelError, VitscopeError
 
 Tokens = Literal["all", "class", "image"]
-KINDS = ("class", "distillation", "register", "image")
 MASKED = ("object", "context")  # parts of `image`, where a mask says which
 
 

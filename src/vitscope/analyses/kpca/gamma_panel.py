@@ -18,6 +18,13 @@ WORDS = {
     "recovered": "from the learned V",
     "random": "random vectors",
 }
+# one line per kind of vector; these hues are no model's and no token's on this panel
+STYLES: dict[str, tuple[str, object]] = {
+    "eigenvectors": (f.GREEN, "-"),
+    "perturbed": (f.SKY, (0, (5, 2))),
+    "recovered": (f.VERMILLION, "-"),
+    "random": (f.MUTED, (0, (2, 2))),
+}
 GRIDS = 3  # models with a grid of all layers; more would fill the page
 WHY = (
     "|γᵢ − γⱼ| alone proves nothing: γ itself is that small for any vector, so random vectors pass the test, too; the "
@@ -61,20 +68,10 @@ def gamma_panel(runs: Runs) -> Panel | None:
     )
 
 
-def _styles() -> dict[str, tuple[str, object]]:
-    """One line per kind of vector; these hues are no model's and no token's on this panel."""
-    return {
-        "eigenvectors": (f.GREEN, "-"),
-        "perturbed": (f.SKY, (0, (5, 2))),
-        "recovered": (f.VERMILLION, "-"),
-        "random": (f.MUTED, (0, (2, 2))),
-    }
-
-
 def _draw(ax: Axes, table: pd.DataFrame, metric: str, *, band: bool, label: bool) -> None:
     for kind in VECTORS:
         rows = table[table["vectors"] == kind]
-        colour, dash = _styles()[kind]
+        colour, dash = STYLES[kind]
         mean, spread = rows[metric], rows[f"{metric}_deviation"]
         if band:
             low = (
@@ -121,7 +118,7 @@ def draw_layers(table: pd.DataFrame, metric: str) -> Figure:
         ax.annotate(
             f"block {block}", (0.5, 1), xycoords="axes fraction", ha="center", va="bottom", fontsize=7.5, color=f.MUTED
         )
-    handles = [axes[0].plot([], [], color=c, linestyle=d, label=WORDS[k])[0] for k, (c, d) in _styles().items()]
+    handles = [axes[0].plot([], [], color=c, linestyle=d, label=WORDS[k])[0] for k, (c, d) in STYLES.items()]
     fig.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=2.2)
     fig.supxlabel("axis, by falling eigenvalue", fontsize=8.5)
     return fig

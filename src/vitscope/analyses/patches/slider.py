@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from vitscope.report.class_colours import class_colours, class_legend, label_image
 from vitscope.report.gallery import thumbnail
 from vitscope.report.panel import Runs, Tables
 from vitscope.report.slider import slider
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 TABLE = "patches_maps"
 PICTURES = 6

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from vitscope.data.batch import Batch
@@ -15,7 +16,6 @@ from vitscope.data.segmentation.maps import SIXTEEN, nearest
 from vitscope.runs.files import atomic_write
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch import Tensor
 
 
@@ -32,8 +32,6 @@ def save_maps(
     folder: Path, batch: Batch, shown: Sequence[int], answers: Tensor, matrices: Tensor, conditions: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Write both maps of some images -> one row for each: how much of it is right. conditions: of all in the batch."""
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     for i in shown:
         image, matrix = int(batch.indices[i]), matrices[i]

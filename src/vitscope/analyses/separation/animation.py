@@ -7,13 +7,11 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from PIL import Image
 
 from vitscope.errors import RunError
 from vitscope.runs import atomic_write
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 FRAME_MS, LAST_MS = 400, 2500  # the finished training stays for a while
 VIDEOS = {
@@ -35,19 +33,15 @@ def encoder() -> str | None:
     return found
 
 
-def frame(path: Path) -> Image:
+def frame(path: Path) -> Image.Image:
     """A figure on disk at half its size: as large as a film wants it, and drawn once."""
-    from PIL import Image
-
     with Image.open(path) as picture:
         whole = picture.convert("RGB")
     return whole.resize((whole.width // 2, whole.height // 2), Image.Resampling.LANCZOS)
 
 
-def write_gif(path: Path, frames: Sequence[Image]) -> Path:
+def write_gif(path: Path, frames: Sequence[Image.Image]) -> Path:
     """One palette for all frames (that of the last), so that colours do not flicker."""
-    from PIL import Image
-
     palette = frames[-1].quantize(64, method=Image.Quantize.MEDIANCUT)
     reduced = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [FRAME_MS] * (len(frames) - 1) + [LAST_MS]
@@ -56,7 +50,7 @@ def write_gif(path: Path, frames: Sequence[Image]) -> Path:
     return atomic_write(path, buffer.getvalue())
 
 
-def write_videos(stem: Path, frames: Sequence[Image], ffmpeg: str) -> list[Path]:
+def write_videos(stem: Path, frames: Sequence[Image.Image], ffmpeg: str) -> list[Path]:
     """STEM.mp4 and STEM.webm, whichever the encoder can write."""
     width, height = (2 * (side // 2) for side in frames[0].size)  # 4:2:0 wants even sides
     rate = 1000 / FRAME_MS

@@ -163,15 +163,11 @@ class KnockoutStudy(VocabularyAnalysis):
 
     def summary(self) -> dict[str, Headline]:
         tables, found = self.tables(), {}
-        for row in tables.get("vocabulary_knockout_tokens", _none()).to_dict("records")[:1]:
+        for row in tables.get("vocabulary_knockout_tokens", pd.DataFrame()).to_dict("records")[:1]:
             note = f"{row['hidden']} hidden: change of log p of the next token"
             found["first_token"] = Headline(float(row["change"]), "nats", int(row["n_documents"]), note)
-        heads = tables.get("vocabulary_knockout_heads", _none())
+        heads = tables.get("vocabulary_knockout_heads", pd.DataFrame())
         for row in heads.sort_values("change").to_dict("records")[:1] if len(heads) else ():
             note = f"block {row['block']}, head {row['head']} silenced, the most needed: change of log p"
             found["head"] = Headline(float(row["change"]), "nats", int(row["n_documents"]), note)
         return found
-
-
-def _none() -> pd.DataFrame:
-    return pd.DataFrame()

@@ -46,10 +46,10 @@ def memories_panel(runs: Runs) -> Panel | None:
             "class_space_memories": "Left: mean over classes of the best cosine between class direction and a value "
             "vector (dotted: random weights). Middle: image tokens for which one of the 5 largest coefficients "
             "belongs to one of the 5 memories with the largest logit for the true class"
-            + (" (grey: for another class, drawn at random)" if _has_null(tables) else "")
+            + (" (grey: for another class, drawn at random)" if _have(tables, "agreement_null") else "")
             + ". Right: image tokens whose "
             f"layer output has the top class of one of its 5 largest memories. {p.images_text(tables)}; bands: 95 % "
-            "intervals over images." + (" Dotted: random weights." if _has_control(tables) else ""),
+            "intervals over images." + (" Dotted: random weights." if _have(tables, "agreement_control") else ""),
         },
         reading=(
             "A memory is a column of a layer's last weight matrix, and its coefficient says how strongly a token calls "
@@ -67,12 +67,8 @@ def _last_head(weights: pd.DataFrame) -> pd.DataFrame:
     return weights[weights["head"] == weights["head"].iloc[-1]] if "head" in weights else weights
 
 
-def _has_null(tables: Tables) -> bool:
-    return any("agreement_null" in t.columns for t in tables.values())
-
-
-def _has_control(tables: Tables) -> bool:
-    return any("agreement_control" in t.columns for t in tables.values())
+def _have(tables: Tables, column: str) -> bool:
+    return any(column in t.columns for t in tables.values())
 
 
 def draw_memories(tables: Tables, weights: Tables, labels: list[str]) -> Figure:

@@ -15,6 +15,10 @@ from vitscope.report.panel import Tables
 from vitscope.report.panel_parts import blocks_of, counts
 
 KINDS = ("class", "distillation", "image", "register")
+_NAMED = {
+    "class": "class token", "distillation": "distillation token", "image": "image tokens", "register": "registers",
+    "object": "class-labelled tokens", "context": "context tokens",
+}  # fmt: skip
 POINT_NAMES = {"resid_post": "block output", "attn_out": "attention output", "mlp_out": "MLP output"}
 POINT_STYLES = {
     "resid_post": f.LineStyle(f.INK, "o"),
@@ -31,9 +35,7 @@ def kinds_of(tables: Tables, wanted: Sequence[str] = KINDS) -> list[str]:
 
 def named(kind: str) -> str:
     """'class' -> 'class token', 'image' -> 'image tokens'."""
-    return {"class": "class token", "distillation": "distillation token", "image": "image tokens"}.get(
-        kind, {"register": "registers", "object": "class-labelled tokens", "context": "context tokens"}.get(kind, kind)
-    )
+    return _NAMED.get(kind, kind)
 
 
 def images_text(tables: Tables) -> str:
