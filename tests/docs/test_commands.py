@@ -31,6 +31,7 @@ STOPS = (
 )
 UNSEEN = (  # there is nothing at path/to/imagenet, and no SLURM
     "vitscope.sweeps.command.choose_cluster",
+    "vitscope.analyses.request.check_place",
     "vitscope.data.registry.check_place",
     "vitscope.models.naming.check_weights_file",
     "vitscope.models.naming.check_model_name",
