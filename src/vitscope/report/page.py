@@ -199,7 +199,7 @@ def _render(
         cards=cards,
         intervals=any(value["interval"] for card in cards for value in card["values"]),
         compared=side_by_side(carded, list(runs)) if len(runs) > 1 else [],
-        findings=_headlines(panels),
+        findings=[{"text": f.text, "panel": slug(p.key), "title": p.title} for p in panels for f in p.findings],
         contents=_contents(panels),
         key_figures=provenance.key_figures(runs),
         panels=[_panel(panel, figures, runs, page, rows) for panel in panels],
@@ -234,13 +234,6 @@ def _contents(panels: list[Panel]) -> list[dict[str, Any]]:
     for panel in panels:
         lenses.setdefault(panel.lens or panel.title, []).append((slug(panel.key), panel.title))
     return [{"name": name, "panels": members} for name, members in lenses.items()]
-
-
-def _headlines(panels: list[Panel]) -> list[dict[str, str]]:
-    """One line per lens (with several models: one per model): what a panel found, and where."""
-    return [
-        {"text": f.text, "panel": slug(panel.key), "title": panel.title} for panel in panels for f in panel.findings
-    ]
 
 
 def _panel(

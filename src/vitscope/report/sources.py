@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from vitscope.errors import RunError
 from vitscope.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class ModelRuns(Run):

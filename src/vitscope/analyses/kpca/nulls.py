@@ -6,20 +6,15 @@ processes, and untouched by a resume.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
 
 NOISE, VECTORS, VALUES = range(3)  # streams: two nulls must not share their numbers
 
 
 def normal(shape: tuple[int, ...], seed: int, stream: int, block: int, images: Tensor) -> Tensor:
     """Standard normal numbers (B, *shape) in float64, one independent stream per image number in `images` (B,)."""
-    import torch
-
     draws = [np.random.default_rng([seed, stream, block, i]).standard_normal(shape) for i in images.tolist()]
     return torch.from_numpy(np.stack(draws))
 

@@ -47,9 +47,11 @@ class Piece:
 def pieces(batch: Batch, layout: Layout, every: int = 1, padded: bool = False) -> list[Piece]:
     """The items 0, every, 2 every, ... of a batch by their number of tokens; `padded`: padding counts as tokens."""
     valid = batch.valid
-    if padded or valid is None:
-        width = _width(batch, layout)
+    if valid is None:
+        width = token_ids(batch.inputs).shape[1] if isinstance(layout, TextLayout) else layout.tokens
         valid = torch.ones(len(batch), width, dtype=torch.bool)
+    elif padded:
+        valid = torch.ones_like(valid)
     lengths = valid.sum(1).where(batch.indices % every == 0, -1)
     found = []
     for n in sorted(set(lengths.tolist()) - {-1}):
@@ -58,13 +60,6 @@ def pieces(batch: Batch, layout: Layout, every: int = 1, padded: bool = False) -
         every_item = len(rows) == len(batch)
         found.append(Piece(batch if every_item else batch.rows(rows), rows, places, n, every_item and places is None))
     return found
-
-
-def _width(batch: Batch, layout: Layout) -> int:
-    """How many tokens each item of a batch has, with padding."""
-    if batch.valid is not None:
-        return batch.valid.shape[1]
-    return token_ids(batch.inputs).shape[1] if isinstance(layout, TextLayout) else layout.tokens
 
 
 def is_causal(layout: Layout) -> bool:
