@@ -50,7 +50,7 @@ class Readings:
                 where=[f"blocks.{block}.{name}" for name in missing],
             )
             for name, reading in zip(missing, made):
-                self._current[name] = (given[name], _on_cpu(reading))
+                self._current[name] = (given[name], Reading(reading.rank.cpu(), reading.logit.cpu(), reading.top.cpu()))
         return [self._current[name][1] for name in names]
 
     def before(self, block: int, points: Mapping[str, Tensor]) -> Reading:
@@ -85,7 +85,3 @@ def shared_readings(projector: Projector, selection: Selection, ties: Ties, batc
     if key not in batch.shared:
         batch.shared[key] = Readings(projector, selection, ties, batch)
     return batch.shared[key]
-
-
-def _on_cpu(reading: Reading) -> Reading:
-    return Reading(reading.rank.cpu(), reading.logit.cpu(), reading.top.cpu())
