@@ -168,13 +168,14 @@ class _Pictures(Reader):
         masks = [mask for _, _, mask in found if mask is not None]
         shape = self.transform.preprocess.input_size
         with_masks = self.masks and self.data.has_masks
+        stacked = torch.stack(masks) if masks else torch.empty(0, *shape[1:], dtype=torch.uint8)
         images = torch.stack([x for _, x, _ in found]) if found else torch.empty(0, *shape)
         return Batch(
             inputs=self.finish(images, items) if found and self.finish is not None else images,
             targets=torch.tensor([item.label for item in items], dtype=torch.int64),
             indices=torch.tensor([item.index for item in items], dtype=torch.int64),
             names=[item.path for item in items],
-            masks=_stacked(masks, shape) if with_masks else None,
+            masks=stacked if with_masks else None,
             mask_rule=self.transform.mask_rule,
             number=number,
             skipped=skipped,
@@ -185,10 +186,6 @@ class _Pictures(Reader):
         if self.prepare is not None:
             return item, self.prepare(item, self.transform), None
         return item, *self.transform(item.image, item.mask)
-
-
-def _stacked(masks: list[Tensor], shape: tuple[int, int, int]) -> Tensor:
-    return torch.stack(masks) if masks else torch.empty(0, *shape[1:], dtype=torch.uint8)
 
 
 def iterate(reader: Reader, strict: bool, *, empty_allowed: bool = True, **turn: Unpack[Turn]) -> Iterator[Batch]:
@@ -214,10 +211,7 @@ def iterate(reader: Reader, strict: bool, *, empty_allowed: bool = True, **turn:
                 where = reader.data.root / bad.path if reader.data.root is not None else bad.path
                 raise BadFileError(where, bad.reason)
             if not len(batch) and not empty_allowed:
-                bad = batch.skipped[0]
-                raise DataError(
-                    f"None of the {len(batch.skipped)} images of a batch can be read, e.g. {bad.path}: {bad.reason}"
-                )
+                raise nothing_read(batch)
             yield batch
     except (RuntimeError, OSError, EOFError) as error:
         if workers and _is_death(error):
@@ -230,6 +224,11 @@ def iterate(reader: Reader, strict: bool, *, empty_allowed: bool = True, **turn:
     finally:  # now, not when the last reference goes: torch watches the workers of a living iterator by signals
         if workers:
             _shut_down(iterator)
+
+
+def nothing_read(batch: Batch, what: str = "images") -> DataError:
+    bad = batch.skipped[0]
+    return DataError(f"None of the {len(batch.skipped)} {what} of a batch can be read, e.g. {bad.path}: {bad.reason}")
 
 
 def _shut_down(iterator: Any) -> None:

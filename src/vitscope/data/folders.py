@@ -12,6 +12,7 @@ from typing import Any
 
 from vitscope.data import synsets
 from vitscope.data.images import EXTENSIONS
+from vitscope.data.places import given_root
 from vitscope.data.registry import register_dataset
 from vitscope.data.source import Source
 from vitscope.data.splits import ALL, choose_split, normal_split
@@ -34,13 +35,13 @@ class Listing:
 @register_dataset("folder")
 def folder(root: Path | None, split: str | None = None) -> Source:
     """Class folders with labels in the natural order of their names, whatever the names are."""
-    return folder_source(_need(root, "folder"), split, wordnet=False)
+    return folder_source(given_root(root, "folder", ", or type the path itself (./folder)"), split, wordnet=False)
 
 
 @register_dataset("imagenet")
 def imagenet(root: Path | None, split: str | None = None) -> Source:
     """Class folders whose names must be WordNet ids of ImageNet-1k."""
-    source = folder_source(_need(root, "imagenet"), split, wordnet=True)
+    source = folder_source(given_root(root, "imagenet", ", or type the path itself (./imagenet)"), split, wordnet=True)
     if source.class_ids is None or len(source.class_ids) != synsets.NUM_CLASSES:
         raise DataError(
             f"The class folders of {root} are not WordNet ids of ImageNet-1k such as n01440764: "
@@ -274,11 +275,3 @@ def _no_images(folder: Path, other: Counter[str], stray: list[str]) -> str:
         f"No images in {folder}.{seen}{beside} Expected pictures (.jpg, .png, ...), or class folders with pictures; or "
         "texts (.txt, .jsonl, .csv, .tsv)."
     )
-
-
-def _need(root: Path | None, name: str) -> Path:
-    if root is None:
-        raise DataError(
-            f"Dataset {name!r} needs to know where it is: give root=FOLDER, or type the path itself (./{name})."
-        )
-    return root

@@ -17,6 +17,7 @@ from PIL import Image
 from vitscope.data import synsets
 from vitscope.data.batch import CONTEXT, IGNORED, OBJECT
 from vitscope.data.folders import FileList, find_splits, folder_source, subfolders
+from vitscope.data.places import given_root
 from vitscope.data.registry import register_dataset
 from vitscope.data.source import Source
 from vitscope.errors import DataError
@@ -30,8 +31,7 @@ _CATEGORIES = ("data/categories", "categories", ".")  # where the file of class 
 @register_dataset("imagenet-s")
 def imagenet_s(root: Path | None, split: str | None = None) -> Source:
     """The layout of ImageNet-S, of any of its sizes."""
-    if root is None:
-        raise DataError("Dataset 'imagenet-s' needs to know where it is: give root=FOLDER (with validation/ in it).")
+    root = given_root(root, "imagenet-s", ", with validation/ in it")
     source = with_masks(folder_source(root, split), root)
     if not _is_imagenet(source):
         raise DataError(f"The class folders of {root} are not WordNet ids of ImageNet-1k: this is not ImageNet-S.")
@@ -67,11 +67,8 @@ def _is_imagenet(source: Source) -> bool:
 
 
 def categories_file(root: Path) -> Path | None:
-    for place in _CATEGORIES:
-        found = sorted((root / place).glob("ImageNetS_categories_im*.txt"))
-        if found:
-            return found[0]
-    return None
+    found = (path for place in _CATEGORIES for path in sorted((root / place).glob("ImageNetS_categories_im*.txt")))
+    return next(found, None)
 
 
 def category_numbers(root: Path) -> list[int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vitscope.data import synsets
 from vitscope.data.folders import FileList, list_images, subfolders
+from vitscope.data.places import given_root
 from vitscope.data.registry import register_dataset
 from vitscope.data.source import Source
 from vitscope.errors import DataError
@@ -14,8 +15,7 @@ from vitscope.errors import DataError
 @register_dataset("imagenet-v2")
 def numbered_folders(root: Path | None) -> Source:
     """Folders 0 to 999, labelled by their numbers."""
-    if root is None:
-        raise DataError("Dataset 'imagenet-v2' needs to know where it is: give root=FOLDER.")
+    root = given_root(root, "imagenet-v2")
     folders = subfolders(root, [])
     wrong = [d.name for d in folders if not (d.name.isdecimal() and int(d.name) < synsets.NUM_CLASSES)]
     if wrong:

@@ -92,12 +92,12 @@ def plain(image: Image.Image, path: str | Path = "image") -> Image.Image:
     if image.mode.startswith(("I", "F")):  # before transparency: Pillow's way to RGBA clips what has 16 bits
         return Image.fromarray(_deep_grey(image, path))
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        return _over_white(image)
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, rgba).convert("RGB")
     if image.mode in ("L", "RGB"):
         return image
-    if image.mode == "1":
-        return image.convert("L")
-    return image.convert("RGB")
+    return image.convert("L" if image.mode == "1" else "RGB")
 
 
 def from_array(array: Any, path: str | Path = "array") -> Image.Image:
@@ -130,12 +130,6 @@ def _deep_grey(image: Image.Image, path: str | Path) -> np.ndarray:
     stored = np.asarray(image)
     grey, clear = _eight_bits(stored, path), image.info.get("transparency")
     return np.where(stored == clear, np.uint8(255), grey) if isinstance(clear, int) else grey
-
-
-def _over_white(image: Image.Image) -> Image.Image:
-    rgba = image.convert("RGBA")
-    white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-    return Image.alpha_composite(white, rgba).convert("RGB")
 
 
 @cache

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vitscope.data.folders import FileList
+from vitscope.data.places import given_root
 from vitscope.data.registry import register_dataset
 from vitscope.data.source import Source
 from vitscope.errors import DataError
@@ -37,8 +38,7 @@ _SPLITS = ("train", "val")
 def inaturalist(root: Path | None, split: str, dataset: str) -> Source:
     """`dataset` says what a class is: a species, or what stands behind the hyphen."""
     category = dataset.partition("-")[2] or "name"
-    if root is None:
-        raise DataError("Dataset 'inaturalist' needs to know where it is: give root=FOLDER (--root FOLDER).")
+    root = given_root(root, "inaturalist")
     year = _year(root)
     names = _names(root / "categories.json", category)
     train, path = root / f"train{year}.json", root / f"{split}{year}.json"

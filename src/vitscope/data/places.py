@@ -19,6 +19,13 @@ def places(root: Path | None, extra: Sequence[Path]) -> list[Path]:
     return [Path(home), *extra]
 
 
+def given_root(root: Path | None, dataset: str, how: str = "") -> Path:
+    """Where a data set lies, which nobody but the user knows; `how` says more of it."""
+    if root is None:
+        raise DataError(f"Dataset {dataset!r} needs to know where it is: give root=FOLDER (--root FOLDER){how}.")
+    return root
+
+
 @contextmanager
 def download_errors(name: str, target: Path) -> Iterator[None]:
     """Turn whatever a download raises into one message. A download that only a file asks for is refused."""

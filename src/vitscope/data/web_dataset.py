@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from vitscope.data.images import EXTENSIONS, BadFileError
+from vitscope.data.places import given_root
 from vitscope.data.registry import register_dataset
 from vitscope.data.shard_lists import ShardList, find_shards
 from vitscope.data.source import Source
@@ -83,8 +84,7 @@ class TarPictures:
 @register_dataset("wds")
 def web_dataset(name: str, root: Path | None, split: str | None = None) -> Source:
     """Tar files below `root`, or below the folder `name` in it; otherwise the name is only a name."""
-    if root is None:
-        raise DataError("Dataset 'wds' needs to know where its tar files are: give root=FOLDER (--root FOLDER).")
+    root = given_root(root, "wds", ", which holds its tar files")
     folder = root / name if name and (root / name).is_dir() else root
     shards = find_shards(folder, split)
     class_names = _read_class_map(folder)

@@ -16,9 +16,8 @@ import torch
 
 from vitscope.data import Batch, steps_per_epoch
 from vitscope.data.batch import Skipped
-from vitscope.data.batching import Augment
+from vitscope.data.batching import Augment, nothing_read
 from vitscope.data.randomness import permutation
-from vitscope.errors import DataError
 from vitscope.models import Model
 from vitscope.models.preprocessing import Preprocess
 from vitscope.training.joint_augment import joint_augmentation
@@ -76,8 +75,7 @@ class Feed:
             number = step * world + rank
             batch = self._choose(number, order[number * batch_size : (number + 1) * batch_size])
             if not len(batch):
-                bad = batch.skipped[0]
-                raise DataError(f"Nothing of a batch can be read, e.g. {bad.path}: {bad.reason}")
+                raise nothing_read(batch)
             yield batch
 
     def once(self, batch_size: int, *, rank: int, world: int) -> Iterator[Batch]:

@@ -83,7 +83,7 @@ class LabelledTexts(TextData):
         """One epoch for process `rank` from step `start` on; the order depends on (seed, epoch) alone."""
         import torch
 
-        from vitscope.data.batching import steps_per_epoch
+        from vitscope.data.batching import nothing_read, steps_per_epoch
         from vitscope.data.randomness import permutation
 
         if augment is not None:
@@ -95,8 +95,7 @@ class LabelledTexts(TextData):
         turn["start"] = turn.get("start", 0) * world
         for batch in shuffled.batches(preprocess, batch_size, **turn):
             if not len(batch):
-                bad = batch.skipped[0]
-                raise DataError(f"Nothing of a batch can be read, e.g. {bad.path}: {bad.reason}")
+                raise nothing_read(batch, "texts")
             skipped = [replace(s, index=used[s.index]) for s in batch.skipped]
             yield replace(batch, indices=torch.tensor(used)[batch.indices], skipped=skipped)
         for remark in shuffled.warnings:

@@ -52,7 +52,7 @@ def path_source(path: Path, split: str | None, column: str | None = None, label:
 def _file(path: Path, column: str | None, label: str | None) -> TextSource:
     ending = path.suffix.lower()
     if ending in ENDINGS:
-        return row_source(path, column, label=label)
+        return row_source(path, column, label)
     if label is not None:
         raise DataError(
             f"{path.name} has no columns, so there are no classes: leave out label_column={label!r} (--label-column)."

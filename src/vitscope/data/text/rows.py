@@ -92,7 +92,7 @@ class _Table:
         return found
 
 
-def row_source(path: Path, column: str | None, name: str | None = None, label: str | None = None) -> TextSource:
+def row_source(path: Path, column: str | None, label: str | None = None) -> TextSource:
     """The rows of a table; a row without text is left out, with a warning where the column has something else."""
     table = _Table(path, column, label)
     understand = _scan_json(table) if path.suffix.lower() == ".jsonl" else _scan_csv(table)
@@ -114,7 +114,7 @@ def row_source(path: Path, column: str | None, name: str | None = None, label: s
         np.frombuffer(table.length, dtype=np.int64)[kept],
         chars[kept],
         np.arange(len(kept)),
-        [name or path.name],
+        [path.name],
         np.frombuffer(table.number, dtype=np.int64)[kept],
         understand,
     )

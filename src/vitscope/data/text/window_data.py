@@ -80,11 +80,11 @@ class WindowData(OfTexts):
         digest = hashlib.sha256(f"{told['fingerprint']}\n".encode() + self.table.astype("<i8").tobytes())
         return {**told, "documents": told["n"], "n": len(self), "fingerprint": digest.hexdigest()[:32]}
 
-    def cut(self, preprocess: Tokenizes) -> WindowData:
+    def cut(self, preprocess: Tokenizes) -> Any:
         """Itself for the tokenizer that it was cut for, else windows of the other one."""
         check_tokenizer(preprocess, self.name)
         same = preprocess is self.preprocess or preprocess.to_dict() == self.preprocess.to_dict()
-        return self if same else cut_windows(self.texts, preprocess)
+        return self if same else self.texts.cut(preprocess)
 
     def batches(self, preprocess: Tokenizes, batch_size: int = 64, **turn: Unpack[Turn]) -> Iterator[Batch]:
         """Batches of windows in a fixed order: batch `b` belongs to process `b % world`."""
