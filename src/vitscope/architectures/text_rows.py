@@ -125,10 +125,6 @@ def _through(*names: str) -> Callable[[Any, Tensor], Tensor]:
     return transform
 
 
-def _roberta_transform(module: Any, x: Tensor) -> Tensor:
-    return module.lm_head.layer_norm(F.gelu(module.lm_head.dense(x)))
-
-
 def _layout(module: Any) -> Any:
     from vitscope.architectures.text_layout import text_layout
 
@@ -153,7 +149,11 @@ def _models(title: str, package: str, base: str, with_head: str, under: str, row
 
 
 _BERT = Family("", "embeddings.word_embeddings", "encoder.layer", norm="")
-_ROBERTA = replace(_BERT, head="lm_head.decoder", transform=_roberta_transform)
+_ROBERTA = replace(
+    _BERT,
+    head="lm_head.decoder",
+    transform=lambda module, x: module.lm_head.layer_norm(F.gelu(module.lm_head.dense(x))),
+)
 _LLAMA = Family("", "embed_tokens", "layers", head="lm_head", call={"use_cache": False})
 
 MODELS: dict[str, Family] = {

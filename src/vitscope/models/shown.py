@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from markupsafe import Markup
 
 from vitscope.attention.description import describe_attention
+from vitscope.models.model import Model
 from vitscope.models.preprocessing import UNTOUCHED, Preprocess
-
-if TYPE_CHECKING:
-    from vitscope.models.model import Model
 
 GREY = "opacity:.7"
 

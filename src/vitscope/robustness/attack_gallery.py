@@ -48,6 +48,7 @@ def gallery_pictures(
     classes: Sequence[str],
 ) -> pd.DataFrame:
     """Write the pictures of the rows `shown` at the smallest epsilon that fooled (else the largest) -> their rows."""
+    from vitscope.robustness.threat import channel_values
 
     def name(number: int) -> str:
         return str(classes[number]) if 0 <= number < len(classes) else f"class {number}"
@@ -56,7 +57,10 @@ def gallery_pictures(
     smallest = done.smallest().clamp(max=len(eps) - 1).tolist()
     for i in shown:
         image, e = int(victims.indices[i]), int(smallest[i])
-        before, after = (_as_pixels(x[i], victims, preprocess) for x in (victims.images, done.least))
+        before, after = (x[i] for x in (victims.images, done.least))
+        if victims.threat.space != "pixels":
+            mean, std = channel_values(preprocess, before)
+            before, after = before * std + mean, after * std + mean
         change, factor = amplified(after - before)
         attacked_file, change_file = picture_names(image, attack)
         save_png(folder / attacked_file, after)
@@ -80,12 +84,3 @@ def save_png(path: Path, pixels: Tensor) -> None:
     png = io.BytesIO()
     Image.fromarray(array.squeeze(-1) if array.shape[-1] == 1 else array).save(png, "PNG")
     atomic_write(path, png.getvalue())
-
-
-def _as_pixels(image: Tensor, victims: Victims, preprocess: Preprocess) -> Tensor:
-    from vitscope.robustness.threat import channel_values
-
-    if victims.threat.space == "pixels":
-        return image
-    mean, std = channel_values(preprocess, image)
-    return image * std + mean

@@ -79,7 +79,9 @@ def draw_decision(tables: Mapping[str, pd.DataFrame]) -> Figure:
         blocks, last = int(table["block"].max()) + 1, i == len(tables) - 1
         title = f.ellipsis(label) if len(tables) > 1 else ""
         if reads and "right_clean" in table.columns:
-            _answers(row[0], table)
+            first = table[table["attack"] == table["attack"].iloc[0]]
+            f.line_per_block(row[0], first["block"], first["right_clean"], style=INK, label="_")
+            _each(row[0], table, "right_attacked")
             row[0].set_ylim(0, 100)
             _lost(row[1], table)
             f.label_axes(row[0], y="right if read here (%)", title=title)
@@ -123,12 +125,6 @@ def draw_tokens(shapes: Mapping[str, dict[str, pd.DataFrame]]) -> Figure:
     _same_height(axes, len(names))
     _legend(fig, drawn)
     return fig
-
-
-def _answers(ax: Axes, table: pd.DataFrame) -> None:
-    first = table[table["attack"] == table["attack"].iloc[0]]
-    f.line_per_block(ax, first["block"], first["right_clean"], style=INK, label="_")
-    _each(ax, table, "right_attacked")
 
 
 def _lost(ax: Axes, table: pd.DataFrame) -> None:

@@ -110,9 +110,6 @@ class AttackStudy(Analysis):
             self.sums |= {LENS + key: value for key, value in self._lens.sums.items()}
 
     def begin(self) -> None:
-        self._link()
-
-    def _link(self) -> None:
         """The lens adds to our sums: after a resume or a merge they are other tensors than before."""
         if self._lens is not None:
             self._lens.link({k.removeprefix(LENS): v for k, v in self.sums.items() if k.startswith(LENS)})
@@ -214,7 +211,7 @@ class AttackStudy(Analysis):
                     "protocol": self.threat.protocol,
                 }
                 rows.append(row)
-        self._link()
+        self.begin()
         return {"attack": pd.DataFrame(rows)} | (self._lens.tables() if self._lens is not None else {})
 
     def _pixel_scale(self) -> float:

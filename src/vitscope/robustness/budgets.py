@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from vitscope.robustness.attacks import Attack, Victims
 from vitscope.robustness.norms import sizes
+from vitscope.robustness.target import Target
 from vitscope.tasks.classification import true_rank
-
-if TYPE_CHECKING:
-    from vitscope.robustness.attacks import Attack, Victims
-    from vitscope.robustness.target import Target
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
 
 from vitscope.analyses.request import call
+from vitscope.data import ImageData
 from vitscope.data.segmentation.dataset import SegmentationData
 from vitscope.data.text import TextData
 from vitscope.errors import DataError, VitscopeError
+from vitscope.models import Model
 from vitscope.robustness.condition import CLEAN, CORRUPTED, Condition
+from vitscope.robustness.corruptions.one_by_one import check_installed
 from vitscope.robustness.evaluation.evaluate_options import EvaluateOptions
+from vitscope.robustness.evaluation.shifted import ShiftedData
+from vitscope.robustness.segmentation.conditions import SegmentationConditions
 from vitscope.robustness.sets.registry import SetOptions, open_sets
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from vitscope.data import ImageData
-    from vitscope.models import Model
-    from vitscope.robustness.evaluation.shifted import ShiftedData
-    from vitscope.robustness.text.changes import Change
-    from vitscope.runs import Run
+from vitscope.robustness.text.changes import Change
+from vitscope.robustness.text.conditions import TextConditions
+from vitscope.runs import Run
 
 
 def evaluate(
@@ -46,9 +47,6 @@ def evaluate(
 
 def shifted_data(clean: ImageData | None, options: EvaluateOptions | None = None, **given: Any) -> ShiftedData:
     """All conditions that are asked for, as one set of pictures."""
-    from vitscope.robustness.corruptions.one_by_one import check_installed
-    from vitscope.robustness.evaluation.shifted import ShiftedData
-
     options = EvaluateOptions.called_with(options, given)
     folders, names, levels, read = options.asked()
     if options.elastic == "skip":
@@ -88,8 +86,6 @@ def corrupted_scenes(
     clean: SegmentationData, names: Sequence[str], levels: Sequence[int], sets: bool, options: EvaluateOptions
 ) -> Any:
     """Pictures with label maps, as they are and under each corruption: `SegmentationConditions`."""
-    from vitscope.robustness.segmentation.conditions import SegmentationConditions
-
     if sets:
         raise VitscopeError("--ood names sets of images with one class each: --corrupt all corrupts these ones.")
     if not names:
@@ -108,8 +104,6 @@ def corrupted_scenes(
 
 def changed_texts(clean: Any, changes: Sequence[Change]) -> Any:
     """Texts as they are, and after each change, as one set of data: `TextConditions`."""
-    from vitscope.robustness.text.conditions import TextConditions
-
     texts = getattr(clean, "texts", clean)  # of windows: what they were cut from
     if not isinstance(texts, TextData):
         raise DataError(f"{clean.name} are no texts of `load_data`: --swap and --noise change the words of texts.")

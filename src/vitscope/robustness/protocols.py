@@ -20,8 +20,6 @@ from __future__ import annotations
 from typing import Any
 
 from vitscope.errors import VitscopeError
-from vitscope.robustness.epsilons import Epsilon
-from vitscope.robustness.threat import Threat
 
 PROTOCOLS = ("pixels", "published")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -29,10 +27,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "spsa": {"steps": 10, "samples": 128, "random_start": True, "variant": "code"},
     "sparse-l1": {"steps": 20, "step": 0.1, "sparsity": 0.99, "variant": "code"},
 }
-
-
-def published_threat(norm: str, epsilons: tuple[Epsilon, ...]) -> Threat:
-    return Threat(norm, epsilons, bounds=None, labels="predicted", space="normalised")  # type: ignore[arg-type]
 
 
 def published_options(attack: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -43,8 +37,3 @@ def published_options(attack: str, given: dict[str, Any]) -> dict[str, Any]:
             "answer that differs, which is another figure. Leave it out."
         )
     return {**OPTIONS.get(attack, {}), **given}
-
-
-def check_protocol(protocol: str) -> None:
-    if protocol not in PROTOCOLS:
-        raise VitscopeError(f"protocol={protocol!r} is not known: expected {' or '.join(PROTOCOLS)}.")

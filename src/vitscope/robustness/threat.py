@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from vitscope.errors import DataError, NumericalError, VitscopeError, suggest
 from vitscope.models.preprocessing import Preprocess
 from vitscope.robustness.epsilons import Epsilon, UnitError, parse_epsilons
 from vitscope.robustness.norms import NORMS, Norm, project, sizes
+from vitscope.robustness.protocols import PROTOCOLS
 
 SLACK, RELATIVE = 1e-6, 1e-4  # a perturbation read back from float32 images is known to about 6e-8 per pixel
 
@@ -112,11 +113,10 @@ class Threat:
 
 def make_threat(eps: str | float | Sequence[str | float], norm: str = "linf", protocol: str = "pixels") -> Threat:
     """A threat from what users type; `protocol` 'published' is the one exception to attacking pixels."""
-    from vitscope.robustness.protocols import check_protocol, published_threat
-
-    check_protocol(protocol)
-    epsilons = parse_epsilons(eps, norm)
-    return published_threat(norm, epsilons) if protocol == "published" else Threat(norm, epsilons)  # type: ignore[arg-type]
+    if protocol not in PROTOCOLS:
+        raise VitscopeError(f"protocol={protocol!r} is not known: expected {' or '.join(PROTOCOLS)}.")
+    changes: dict[str, Any] = {"bounds": None, "labels": "predicted", "space": "normalised"}
+    return Threat(norm, parse_epsilons(eps, norm), **(changes if protocol == "published" else {}))  # type: ignore[arg-type]
 
 
 def pixels_of(images: Tensor, preprocess: Preprocess) -> Tensor:

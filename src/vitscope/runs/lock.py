@@ -14,6 +14,7 @@ import socket
 import stat
 import weakref
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from vitscope.runs.shape import read_json
 LOCK_NAME = ".lock"
 _ATTEMPTS = 5  # at a file that is replaced again and again while it is being locked
 _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
-_fork_hook_installed = False
 
 
 class FolderLock:
@@ -77,12 +77,10 @@ class FolderLock:
             self.release()
 
 
+@cache
 def _install_fork_hook() -> None:
     """A data-loader worker that outlives a killed parent must not keep the folder locked."""
-    global _fork_hook_installed
-    if not _fork_hook_installed:
-        os.register_at_fork(after_in_child=_forget_all)
-        _fork_hook_installed = True
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _forget_all() -> None:

@@ -26,7 +26,9 @@ def read_json(path: Path, shape: Mapping[Any, Any], remedy: str) -> dict[str, An
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read ({_reason(error)}). {remedy}") from error
+        deep = isinstance(error, RecursionError)
+        reason = "it is nested too deeply" if deep else getattr(error, "strerror", None) or error
+        raise RunError(f"{path} cannot be read ({reason}). {remedy}") from error
     if wrong := misfit(value, shape):
         raise RunError(f"{path} is damaged: {wrong}. {remedy}")
     return value
@@ -100,9 +102,3 @@ def _name(shape: Any) -> str:
 def _sentence(value: Any, expected: str, where: str) -> str:
     shown = repr(value)
     return f"{where or 'it'} should be {expected} and is {shown if len(shown) <= 40 else shown[:37] + '...'}"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return getattr(error, "strerror", None) or str(error)

@@ -79,7 +79,10 @@ def read_csv(path: Path) -> pd.DataFrame:
     try:
         _check_end(path)
         text = _text_columns(path)
-        table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(text, "str"), **_exact())
+        # from pandas 3.1 on floats are exact in any case, and asking is deprecated
+        old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+        exact: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype=dict.fromkeys(text, "str"), **exact)
     except (OSError, ValueError, csv.Error) as error:  # pandas' parser errors are ValueErrors
         raise RunError(f"Cannot read the table {path}: {getattr(error, 'strerror', None) or error}") from error
     for column in table.columns:
@@ -95,12 +98,6 @@ def _check_end(path: Path) -> None:
             file.seek(-1, os.SEEK_END)
             if file.read() != b"\n":
                 raise ValueError("it ends in the middle of a row")
-
-
-def _exact() -> dict[str, Any]:
-    """Ask for exact floats where that is not pandas' only way yet (from 3.1 on it is, and asking is deprecated)."""
-    major, minor = (int(part) for part in pd.__version__.split(".")[:2])
-    return {} if (major, minor) >= (3, 1) else {"float_precision": "round_trip"}
 
 
 def _text_columns(path: Path) -> list[str]:

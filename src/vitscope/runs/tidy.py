@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 # Looked at first: a count that stands before `block` must not be taken for a key because it, too, tells rows apart.
 USUAL = ("epoch", "split", "block", "layer", "head", "label", "metric")
@@ -86,8 +83,6 @@ class _Apart:
 
     def _numbers(self, columns: tuple[str, ...]) -> np.ndarray:
         """A number for each row, the same for rows that agree in these columns."""
-        import pandas as pd
-
         if columns not in self._rows:
             last = pd.factorize(self._table[columns[-1]], use_na_sentinel=False)[0]
             both = self._numbers(columns[:-1]) * (last.max(initial=0) + 1) + last

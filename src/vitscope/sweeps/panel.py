@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import percent, short
 from vitscope.report.panel import Finding, Panel, register_panel
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 MOST_PROFILES = 8  # more lines in one figure nobody tells apart
 QUANTITIES = {
@@ -44,7 +42,7 @@ def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
         figures["sweep_profile"] = draw_profiles(profile)
     counts = sorted({int(n) for n in summary[summary["metric"].isin(list(QUANTITIES))]["runs"]}) or [0]
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    tables = {"sweep_runs": table, "sweep_summary": summary}
+    tables, failed = {"sweep_runs": table, "sweep_summary": summary}, table[table["status"] == "failed"]
     spike = (
         " The spike is the highest block over the patch embedding: at 1 the blocks begin no fuzzier than what they "
         "are given."
@@ -70,7 +68,10 @@ def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables=tables if profile is None else {**tables, "sweep_profile": profile},
         protocol=f"after the last epoch, {len(table)} runs with seeds {table['seed'].min()} to {table['seed'].max()}",
-        findings=[*_failures(table), *_findings(summary)],
+        findings=[
+            *(Finding(f"{r['run']} failed: {r['reason']} (log: {r['log']}).", 1.0) for r in failed.to_dict("records")),
+            *_findings(summary),
+        ],
         order=5,
         card=_card(next(label for label in runs if runs[label] is run), summary),
     )
@@ -155,11 +156,6 @@ def draw_profiles(profile: pd.DataFrame) -> Figure:
     f.label_axes(ax, x="block", y="separation fuzziness D")
     f.direct_labels(ax, least=0.1)
     return fig
-
-
-def _failures(table: pd.DataFrame) -> list[Finding]:
-    failed = table[table["status"] == "failed"].to_dict("records")
-    return [Finding(f"{row['run']} failed: {row['reason']} (log: {row['log']}).", 1.0) for row in failed]
 
 
 def _findings(summary: pd.DataFrame) -> list[Finding]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from vitscope.errors import VitscopeError, suggest
 
+_FLAGS = {"true": True, "false": False}
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -29,7 +30,9 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
     if origin is tuple:
         return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
     if kind is bool:
-        return _boolean(name, value)
+        if (flag := _FLAGS.get(str(value).lower())) is None:
+            raise VitscopeError(f"--vary {name}={value}: expected true or false.")
+        return flag
     if kind in (int, float):
         try:
             number = kind(value)
@@ -50,14 +53,5 @@ def guess(value: Any) -> Any:
             return kind(value)
         except ValueError:
             continue
-    words = {"true": True, "false": False, "none": None, "null": None}
+    words = {**_FLAGS, "none": None, "null": None}
     return words.get(value.lower(), value)
-
-
-def _boolean(name: str, value: Any) -> bool:
-    words = {"true": True, "false": False}
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() not in words:
-        raise VitscopeError(f"--vary {name}={value}: expected true or false.")
-    return words[str(value).lower()]

@@ -30,11 +30,7 @@ Corruption = Callable[[Tensor, int, Sequence[int]], Tensor]  # (B, 3, H, W) uint
 
 def register_corruption(name: str) -> Callable[[Corruption], Corruption]:
     """Function decorator: make a corruption known under `name`. It may draw from `seeds` only."""
-
-    def register(function: Corruption) -> Corruption:
-        return CORRUPTIONS.add(name, function)
-
-    return register
+    return lambda function: CORRUPTIONS.add(name, function)
 
 
 def image_seed(seed: int, image: int | str, corruption: str, severity: int) -> int:
@@ -49,7 +45,9 @@ def corrupt(pixels: Tensor, name: str, severity: int, seeds: Sequence[int]) -> T
     as three equal channels; the result is its luma, or for noise the first channel, since averaging three draws would
     weaken the noise.
     """
-    function = _function(name)
+    if name in COMMON:
+        import vitscope.robustness.corruptions.one_by_one  # noqa: F401  (registers the fifteen)
+    function: Corruption = CORRUPTIONS.get(name)
     if severity not in SEVERITIES:
         raise VitscopeError(f"A severity is a whole number from 1 to 5, not {severity!r}.")
     _check(pixels, seeds)
@@ -85,13 +83,6 @@ def size_remark(height: int, width: int) -> str:
     """'224 x 224 px', or what is done to smaller pictures."""
     small = f", enlarged to {max(LEAST, height)} x {max(LEAST, width)} and reduced again"
     return f"{height} x {width} px" + (small if min(height, width) < LEAST else "")
-
-
-def _function(name: str) -> Corruption:
-    """The corruption behind a name or `package.module:function`."""
-    if name in COMMON:
-        import vitscope.robustness.corruptions.one_by_one  # noqa: F401  (registers the fifteen)
-    return CORRUPTIONS.get(name)
 
 
 def _resize(x: Tensor, size: tuple[int, ...]) -> Tensor:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
 from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
+from vitscope.runs import Run
 
 NAMES = {"A": "ImageNet-A", "R": "ImageNet-R", "O": "ImageNet-O", "V2": "ImageNetV2", "SKETCH": "ImageNet-Sketch"}
 
@@ -23,7 +21,8 @@ NAMES = {"A": "ImageNet-A", "R": "ImageNet-R", "O": "ImageNet-O", "V2": "ImageNe
 @register_panel("shifts")
 def shift_panel(runs: Mapping[str, Run]) -> Panel | None:
     """Tables `evaluation` (rows without a corruption) and `ood_detection`."""
-    rows = {label: shifted_rows(table) for label, table in tables_of(runs, "evaluation").items()}
+    every = tables_of(runs, "evaluation").items()  # of which published sets as a whole are shown
+    rows = {label: t[(t["set"] != "clean") & (t["corruption"] == "none")] for label, t in every}
     rows = {label: table for label, table in rows.items() if len(table)}
     noticed = tables_of(runs, "ood_detection")
     if not rows and not noticed:
@@ -82,11 +81,6 @@ def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
         name=f"right on {common[-1]}",
         order=33,
     )
-
-
-def shifted_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Published sets as a whole."""
-    return table[(table["set"] != "clean") & (table["corruption"] == "none")]
 
 
 def name_of(row: Mapping[Any, Any]) -> str:

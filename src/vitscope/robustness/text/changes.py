@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from vitscope.data.text.texts import Texts
 from vitscope.robustness.text.alter import Altered, check_rate, check_swap, keyboard_typos, swap_words
-
-if TYPE_CHECKING:
-    from vitscope.data.text.texts import Texts
 
 
 @dataclass(frozen=True)

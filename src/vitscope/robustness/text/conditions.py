@@ -166,11 +166,6 @@ class ConditionWindows(WindowData):
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), "documents": len(self.texts.clean)}
 
-    def cut(self, preprocess: Tokenizes) -> WindowData:
-        check_tokenizer(preprocess, self.name)
-        same = preprocess is self.preprocess or preprocess.to_dict() == self.preprocess.to_dict()
-        return self if same else ConditionWindows(self.texts, preprocess)
-
 
 def flagged(
     texts: TextConditions, own: int, passage: int, condition: int, preprocess: Any, *, special: bool

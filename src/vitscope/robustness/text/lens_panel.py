@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
@@ -11,29 +14,15 @@ from vitscope.report.panel import Finding, Panel, register_panel
 from vitscope.report.panel_parts import protocol, stacked, tables_of
 from vitscope.robustness.text.names import GROUPS
 from vitscope.robustness.text.panel import NAMES
+from vitscope.runs import Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from vitscope.runs import Run
-
-STYLES = {
-    "before": f.LineStyle(f.MUTED, "x", ":"),
-    "0": f.LineStyle(f.VERMILLION, "o"),
-    "1": f.LineStyle(f.ORANGE, "s"),
-    "2-4": f.LineStyle(f.GREEN, "^"),
-    "5-16": f.LineStyle(f.SKY, "D"),
-    "further": f.LineStyle(f.BLUE, "v"),
-}
-WORDS = {
-    "before": "before it",
-    "0": "the word",
-    "1": "1 behind",
-    "2-4": "2 to 4",
-    "5-16": "5 to 16",
-    "further": "17 on",
+SHOWN = {
+    "before": (f.LineStyle(f.MUTED, "x", ":"), "before it"),
+    "0": (f.LineStyle(f.VERMILLION, "o"), "the word"),
+    "1": (f.LineStyle(f.ORANGE, "s"), "1 behind"),
+    "2-4": (f.LineStyle(f.GREEN, "^"), "2 to 4"),
+    "5-16": (f.LineStyle(f.SKY, "D"), "5 to 16"),
+    "further": (f.LineStyle(f.BLUE, "v"), "17 on"),
 }
 
 
@@ -90,7 +79,7 @@ def draw_lines(ax: Axes, table: pd.DataFrame, value: str, groups: Sequence[str])
         rows = table[(table["distance"] == group) & table[value].notna()].sort_values("block")
         if len(rows):
             low, high = rows[f"{value}_low"], rows[f"{value}_high"]
-            style, name = STYLES[group], WORDS[group]
+            style, name = SHOWN[group]
             f.line_per_block(ax, rows["block"], rows[value], low=low, high=high, style=style, label=name)
 
 

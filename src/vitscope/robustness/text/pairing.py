@@ -69,8 +69,10 @@ def behind(ends: np.ndarray) -> np.ndarray:
 
 def pair_tokens(text: str, altered: Altered, preprocess: Any) -> Pairing:
     """Both texts tokenized, and the tokens put side by side."""
-    (new, new_at), (old, old_at) = (_tokens(preprocess, t) for t in (altered.text, text))
-    shift = _shifts(altered)
+    new, old = (preprocess.encode(t, special=False) for t in (altered.text, text))
+    new_at, old_at = (preprocess.offsets(t, special=False) for t in (altered.text, text))
+    # what to add to a place in the new text, after 0, 1, 2, ... changed words, to have it in the old one
+    shift = [0, *(old_stop - stop for (_, stop), (_, old_stop) in zip(altered.spans, altered.before))]
     starts = np.array([span[0] for span in altered.spans], dtype=np.int64)
     stops = np.array([span[1] for span in altered.spans], dtype=np.int64)
     places = {(token, *span): i for i, (token, span) in enumerate(zip(old, old_at)) if span[1] > span[0]}
@@ -87,18 +89,6 @@ def pair_tokens(text: str, altered: Altered, preprocess: Any) -> Pairing:
     doubled = known & (np.concatenate([[NONE], rising[:-1]]) >= partner)
     partner[doubled], ends[doubled] = NONE, False
     return Pairing(new, old, partner, ends)
-
-
-def _tokens(preprocess: Any, text: str) -> tuple[list[int], list[Span]]:
-    return preprocess.encode(text, special=False), preprocess.offsets(text, special=False)
-
-
-def _shifts(altered: Altered) -> list[int]:
-    """What to add to a place in the new text, after 0, 1, 2, ... changed words, to have it in the old one."""
-    shifts = [0]
-    for (_, new_stop), (_, old_stop) in zip(altered.spans, altered.before):
-        shifts.append(old_stop - new_stop)
-    return shifts
 
 
 def _last_tokens(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]:
