@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vitscope.data import load_data
 from vitscope.report import build_report, collect_findings
 from vitscope.report.panel import Finding
 from vitscope.runs import Run
@@ -110,7 +111,6 @@ def demo(
     differ from the recipe `quick`, e.g. epochs=5.
     """
     from vitscope.analyses import analyze
-    from vitscope.data import load_data
     from vitscope.robustness import attack
 
     out = Path(out)
@@ -151,7 +151,6 @@ def demo_text(
     As `demo`, with the recipe `quick-text`.
     """
     from vitscope.analyses import analyze
-    from vitscope.data import load_data
     from vitscope.robustness import evaluate
 
     out, how = Path(out), {"overwrite": overwrite, "progress": progress}
@@ -191,7 +190,6 @@ def demo_segmentation(
     As `demo`, with the recipe `quick-scenes`.
     """
     from vitscope.analyses import analyze
-    from vitscope.data import load_data
     from vitscope.robustness import evaluate
 
     out = Path(out)

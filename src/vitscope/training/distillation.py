@@ -11,15 +11,13 @@ from torch import Tensor
 from vitscope.errors import VitscopeError
 from vitscope.models import Model, Preprocess
 from vitscope.training.options import TrainOptions
-from vitscope.training.teachers import Answers
+from vitscope.training.teachers import Answers, open_answers
 
 
 def open_teacher(options: TrainOptions, student: Model, device: torch.device) -> Teacher | None:
     """The teacher of the options, checked. A student with a distillation token learns from it with that token."""
     if options.distillation == "none":
         return None
-    from vitscope.training.teachers import open_answers
-
     model = open_answers(options.teacher, options.teacher_weights, device, options.use_ema)
     if model.num_classes != student.num_classes:
         raise VitscopeError(

@@ -13,14 +13,16 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from vitscope.data import Batch, steps_per_epoch
 from vitscope.errors import NumericalError
 from vitscope.interrupt import Interrupted, StopRequest, deferred_signals
+from vitscope.models import Model
 from vitscope.processes import Processes
 from vitscope.runs import Run
 from vitscope.training.checkpoint import BEST, LAST, save_checkpoint
@@ -39,11 +41,6 @@ from vitscope.training.schedule import Schedule
 from vitscope.training.setup import build_average, build_model, open_data, resolved
 from vitscope.training.tracking import Tracking, check_trackers
 from vitscope.training.watch import Watch
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from vitscope.models import Model
 
 
 def train(

@@ -7,34 +7,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from vitscope.architectures.families import blocks_of
 from vitscope.errors import DataError, VitscopeError
+from vitscope.models import Model
+from vitscope.training.options import TrainOptions
 from vitscope.training.parts import freeze
 from vitscope.training.refinement import Learner
 from vitscope.training.setup import build_optimizer
 
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-    from torch.optim import Optimizer
-
-    from vitscope.models import Model
-    from vitscope.training.options import TrainOptions
-
 
 def build_network(options: TrainOptions, model: Model, accelerator: Accelerator) -> Replicated:
     return (Sharded if options.sharded else Replicated)(options, model, accelerator)
-
-
-def what_learns(options: TrainOptions, model: Model) -> nn.Module:
-    """The network itself, or the heads that read a frozen one."""
-    if not options.refine:
-        return model.module
-    return Learner(model, options)
 
 
 def _split(inputs: Any, count: int) -> Sequence[Any]:
@@ -49,7 +39,8 @@ class Replicated:
     """One process, or DDP: every process has all weights, which it shares with the model; gradients are averaged."""
 
     def __init__(self, options: TrainOptions, model: Model, accelerator: Accelerator) -> None:
-        self.model, self.learner = model, what_learns(options, model)
+        self.model = model
+        self.learner = Learner(model, options) if options.refine else model.module  # heads that read a frozen one
         freeze(model.module, options.freeze)
         self.frozen = options.freeze
         self.plain: Optimizer = build_optimizer(options, self.learner)

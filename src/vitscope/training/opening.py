@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from accelerate import Accelerator
 
 from vitscope.data.mask_decoding import doubtful_masks
+from vitscope.models import Model
 from vitscope.models.own_tokenizer import FILE, tokenizer_json
 from vitscope.processes import Processes
 from vitscope.runs import Run, atomic_write
 from vitscope.training.checkpoint import load_checkpoint, newest_checkpoint
 from vitscope.training.network import Replicated
-from vitscope.training.options import TrainOptions, free_keys
+from vitscope.training.options import FREE, TrainOptions
 from vitscope.training.probes import Probes
 from vitscope.training.records import Progress
 from vitscope.training.setup import Average, TrainData, describe_model, what_is_lost, what_pieces_change
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from vitscope.models import Model
 
 KIND = "train"
 
@@ -41,7 +38,7 @@ def open_run(
     out, opened = Path(options.out), []
 
     def begin() -> bool:
-        run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=command, free=free_keys())
+        run = Run.create(out, config, kind=KIND, overwrite=options.overwrite, command=command, free=FREE)
         opened.append(run)
         atomic_write(run.path / "model.json", json.dumps(describe_model(options, model), indent=2) + "\n")
         if model.row.text:

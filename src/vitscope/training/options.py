@@ -22,9 +22,9 @@ Schedule = Literal["cosine", "poly", "tanh", "step", "plateau", "constant"]
 Interpolation = Literal["model", "random", "nearest", "bilinear", "bicubic", "lanczos"]
 Category = Literal["kingdom", "phylum", "class", "order", "supercategory", "family", "genus", "name"]
 
-# These do not change results (but `accumulate` the last digits): a run may be continued with others. `out` is where the
-# run lies, not what it is.
-_FREE = (
+# Keys of config.yaml that do not change results (but `accumulate` the last digits): a run may be continued with others.
+# `out` is where the run lies, not what it is.
+FREE = (
     *("options.workers", "options.device", "device", "options.root", "data.train.root", "data.test.root"),
     "options.accumulate",
     *("options.track", "options.track_project", "options.track_entity", "options.track_name", "options.track_offline"),
@@ -258,8 +258,3 @@ def _instead(name: str, value: Any) -> str:
     if name in CHOICES:
         return f" {BY_SHARE}: share=0.1."
     return f" If it is an option of the model: model_options={{{name!r}: {reprlib.repr(value)}}}."
-
-
-def free_keys() -> tuple[str, ...]:
-    """Keys of a training's config.yaml that may differ when it is resumed."""
-    return _FREE

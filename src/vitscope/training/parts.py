@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
 
 from vitscope.errors import VitscopeError, suggest
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 def find_part(module: nn.Module, name: str, option: str) -> nn.Module:

@@ -63,7 +63,7 @@ class Probes:
             seed=self.options.seed,
             task=task_of(data),
         )
-        analyses = self._fresh(setting)
+        analyses = chosen_probes(self.options, setting)
         batches = data.batches(
             self.model.preprocess,
             self.options.look_size,
@@ -88,28 +88,25 @@ class Probes:
                 tables[name] = table.copy()
         return tables
 
-    def _fresh(self, setting: Setting) -> list[Analysis]:
-        analyses = chosen_probes(self.options)
-        for analysis in analyses:
-            analysis.setting = setting
-        return analyses
 
-
-def chosen_probes(options: TrainOptions) -> list[Analysis]:
+def chosen_probes(options: TrainOptions, setting: Setting | None = None) -> list[Analysis]:
     """New analyses as asked for. A name or an option that does not exist is an error."""
     if not options.probe:
         if options.probe_set:
             raise VitscopeError(f"probe_set {', '.join(options.probe_set)} without a probe: name it with --probe.")
         return []
-    return choose_analyses(with_options([a.name for a in choose_analyses(options.probe)], options.probe_set))
+    chosen = choose_analyses(with_options([a.name for a in choose_analyses(options.probe)], options.probe_set))
+    if setting is not None:
+        for analysis in chosen:
+            analysis.setting = setting
+    return chosen
 
 
 def check_probes(options: TrainOptions, model: Model) -> None:
     """Refuse what cannot be measured, before an hour of training."""
     for split in options.probe_splits if options.probe else ():
-        analyses, data = chosen_probes(options), probe_data(options, split, model)
-        for analysis in analyses:
-            analysis.setting = Setting(seed=options.seed, task=task_of(data))
+        data = probe_data(options, split, model)
+        analyses = chosen_probes(options, Setting(seed=options.seed, task=task_of(data)))
         start_analyses(analyses, model, data, explicit=True)
 
 

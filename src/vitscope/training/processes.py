@@ -6,16 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import torch
+from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate.state import AcceleratorState, PartialState
 from torch import Tensor
 
 from vitscope.data.randomness import derive_seed, preserved_globals, seed_globals
 from vitscope.errors import VitscopeError
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 PATIENCE = timedelta(hours=12)  # a process may wait that long for one that evaluates or reads slowly
 
@@ -27,9 +25,6 @@ def accelerated(device: str, mixed_precision: str) -> Iterator[Accelerator]:
     Accelerate keeps its state in the process. What this block sets up it also clears, so that the next training may
     use another device or precision; an Accelerator that the caller already has is left alone.
     """
-    from accelerate import Accelerator, InitProcessGroupKwargs
-    from accelerate.state import AcceleratorState, PartialState
-
     fresh = not PartialState._shared_state
     # without cpu=True, Accelerate on a machine without GPU runs every process of torchrun as if it were alone
     cpu = device == "cpu" or not _has_accelerator()

@@ -22,15 +22,19 @@ class Recipe:
 
 _ON_TEXT: dict[str, Any] = {"test_split": "val", "weight_decay": 0.01, "min_lr": 1e-4}
 
-# what DeiT's settings for ImageNet-1K and those of FAN share
-_ON_IMAGENET: dict[str, Any] = {
-    "data": "imagenet",
-    "test_split": "val",
-    "augment": "resized",
+_DEIT: dict[str, Any] = {  # how DeiT changes pictures and labels, beside their crop
     "randaugment": "rand-m9-mstd0.5-inc1",
     "erase": 0.25,
     "mixup": 0.8,
     "cutmix": 1.0,
+    "smoothing": 0.1,
+}
+# what DeiT's settings for ImageNet-1K and those of FAN share
+_ON_IMAGENET: dict[str, Any] = {
+    **_DEIT,
+    "data": "imagenet",
+    "test_split": "val",
+    "augment": "resized",
     "preprocess": "model",
     "epochs": 300,
     "optimizer": "adamw",
@@ -38,7 +42,6 @@ _ON_IMAGENET: dict[str, Any] = {
     "schedule": "cosine",
     "warmup_epochs": 5.0,
     "warmup_lr": 1e-6,
-    "smoothing": 0.1,
     "clip_grad": None,  # DeiT's base model has 1.0
     "workers": 8,
 }
@@ -75,19 +78,15 @@ RECIPES: dict[str, Recipe] = {
         cost="not measured here: made for one GPU (4.0 million parameters, 1.6e16 operations in all)",
         reaches="not measured here",
         options={
+            **_DEIT,
             "data": "cifar10",
             "augment": "crop",
-            "randaugment": "rand-m9-mstd0.5-inc1",
-            "erase": 0.25,
-            "mixup": 0.8,
-            "cutmix": 1.0,
             "model": "vit_tiny_patch16_224",
             "model_options": {"img_size": 32, "patch_size": 4, "depth": 9, "drop_path_rate": 0.1, "weight_init": "jax"},
             "epochs": 200,
             "batch_size": 128,
             "lr": 1e-3,
             "warmup_epochs": 10.0,
-            "smoothing": 0.1,
         },
     ),
     "deit": Recipe(

@@ -150,15 +150,10 @@ def build_model(options: TrainOptions, data: Data) -> Model:
     source = {**model.source, "options": settings}
     notes = [] if options.weights is None else model.notes  # of a new model: on mean/std that are not used
     built = Model(model.module, options.label or options.model, recipe, source, notes, list(data.classes))
-    if reads_text(options.model):
-        _try_out(built)
+    if reads_text(options.model):  # an attention that would feel later tokens says so now, before anything is written
+        with evaluating(built.module), torch.no_grad():
+            built(torch.zeros(1, 2, dtype=torch.int64))
     return built
-
-
-def _try_out(model: Model) -> None:
-    """Two tokens: an attention that would feel later ones says so now, before anything is written."""
-    with evaluating(model.module), torch.no_grad():
-        model(torch.zeros(1, 2, dtype=torch.int64))
 
 
 def _start_as_torch(module: nn.Module, seed: int) -> None:

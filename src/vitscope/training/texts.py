@@ -34,7 +34,8 @@ def open_texts(options: TrainOptions) -> tuple[Any, Any]:
     train = _load(options, "train", TextOptions(unit=WINDOWS, joined=True))
     how, tokenizer = _tokenizer(options, train)
     preprocess = preprocess_of(tokenizer, positions, f"vocabulary {how} of {train.name} ({train.split})")
-    _check_table(options, preprocess)
+    if (asked := options.model_options.get("num_classes")) is not None:  # a table smaller than the vocabulary
+        preprocess.check_vocabulary(int(asked), options.model)
     test = held_out(options, "test", preprocess, context)
     if options.evaluate:
         return test, test
@@ -92,10 +93,3 @@ def _tokenizer(options: TrainOptions, texts: TextData) -> tuple[str, Any]:
         return f"of {beside.parent.name}", read_tokenizer(beside)
     how = options.vocabulary or DEFAULT
     return how, build_vocabulary(how, (texts.read(i).text for i in range(len(texts))))
-
-
-def _check_table(options: TrainOptions, preprocess: TextPreprocess) -> None:
-    """A vocabulary larger than the table that was asked for."""
-    asked = options.model_options.get("num_classes")
-    if asked is not None:
-        preprocess.check_vocabulary(int(asked), options.model)
