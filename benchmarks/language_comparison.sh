@@ -18,9 +18,9 @@ if [ ! -d "$texts" ]; then
 fi
 rpc='symmetric;rpc:layers=0,iterations=4,lambda=4,variant=paper' # the first quarter of 4 blocks
 vitscope sweep --out "$out/trained" --seeds 3 --workers 2 --threads 1 --recipe lm-small --data "$texts" \
-    --test-split val --vocabulary characters --context 256 --share 0.2 --model-options embed_dim=64 dropout=0 \
+    --test-split val --vocabulary characters --context 256 --model-options embed_dim=64 dropout=0 \
     --batch-size 4 --epochs 1 --lr 3e-3 --vary "attention=softmax|symmetric|$rpc" "$@" || exit
 for run in "$out"/trained/runs/*; do
-    vitscope evaluate "$run" --data "$texts" --split test --every 3 --unit windows --context 256 --stride 128 \
+    vitscope evaluate "$run" --data "$texts" --split test --unit windows --context 256 --stride 128 \
         --swap --noise 0.02 --batch-size 32 --out "$out/evaluated/$(basename "$run")" || exit
 done

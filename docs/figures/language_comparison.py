@@ -82,6 +82,16 @@ def tables(table: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def costs(table: pd.DataFrame) -> str:
+    """What damage costs one attention beside what it costs another, paired by seed: 1 is the same."""
+    lines = []
+    for measure in list(MEASURES.values())[1:]:
+        for attention, base in ((ATTENTIONS[2], ATTENTIONS[0]), ATTENTIONS[2:0:-1], ATTENTIONS[1::-1]):
+            ratio = of(table, attention, measure, "times") / of(table, base, measure, "times")
+            lines.append(f"{measure}: what it costs {attention} : {base}: {between(ratio, 4)}")
+    return "\n".join(lines)
+
+
 def draw(table: pd.DataFrame) -> None:
     """Every seed beside softmax on the same seed; the line is the 95 % interval of the mean ratio."""
     styles = f.model_styles(list(ATTENTIONS))
@@ -184,4 +194,4 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     found = read(place)
     draw(found)
-    sys.stdout.write(f"{tables(found)}\n\n{bigrams(place, found)}\n\n{outliers(place)}\n")
+    sys.stdout.write(f"{tables(found)}\n\n{costs(found)}\n\n{bigrams(place, found)}\n\n{outliers(place)}\n")
