@@ -119,11 +119,16 @@ def test_a_corruption_of_ones_own_is_a_decorated_function():
 
 
 @pytest.mark.parametrize(
-    ("change", "got"), [(lambda pixels: None, "NoneType"), (lambda pixels: pixels[:, :1], r"\(1, 1, 32, 32\)")]
+    ("change", "got"),
+    [
+        (lambda pixels: None, "NoneType"),
+        (lambda pixels: pixels[:, :1], r"torch.uint8 \(1, 1, 32, 32\)"),
+        (lambda pixels: pixels * 0.5, r"torch.float32 \(1, 3, 32, 32\)"),
+    ],
 )
-def test_what_a_corruption_of_ones_own_returns_has_the_shape_of_the_pixels(change, got):
+def test_a_corruption_of_ones_own_returns_pixels_as_it_was_given_them(change, got):
     register_corruption("dim")(lambda pixels, severity, seeds: change(pixels))
-    with pytest.raises(VitscopeError, match=rf"'dim' returned {got} for \(1, 3, 32, 32\): expected pixels"):
+    with pytest.raises(VitscopeError, match=rf"'dim' returned {got} for torch.uint8 \(1, 3, 32, 32\): return pixels"):
         corrupt(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "dim", 2, [0])
 
 

@@ -64,10 +64,11 @@ def _corrupt(pixels: Tensor, name: str, function: Corruption, severity: int, see
     if min(size) < LEAST:
         x = _resize(x, tuple(max(LEAST, side) for side in size))
     shape, x = x.shape, function(x.contiguous(), severity, seeds)
-    if not isinstance(x, Tensor) or x.shape != shape:
-        got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+    if not isinstance(x, Tensor) or x.shape != shape or x.dtype != torch.uint8:
+        got = f"{x.dtype} {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise VitscopeError(
-            f"Corruption {name!r} returned {got} for {tuple(shape)}: expected pixels of the same shape."
+            f"Corruption {name!r} returned {got} for torch.uint8 {tuple(shape)}: return pixels of the same shape, as "
+            "x.round().clamp(0, 255).to(torch.uint8)."
         )
     if min(size) < LEAST:
         x = _resize(x, size)
