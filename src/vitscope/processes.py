@@ -6,6 +6,7 @@ gloo; sums and rows travel through the run folder, which all of them must see.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,14 @@ from vitscope.errors import FirstProcessError
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=7)  # a rank may wait for a slower one; a dead one closes its connection
+
+
+def _leave() -> None:
+    """End gloo's threads before the interpreter ends: one that is still there then aborts the process, if rarely."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def local_device(device: str) -> str:
@@ -42,6 +51,7 @@ class Processes:
             if int(os.environ.get("WORLD_SIZE", "1")) <= 1:
                 return cls()
             dist.init_process_group("gloo", timeout=PATIENCE)
+            atexit.register(_leave)
         if dist.get_world_size() == 1:
             return cls()
         return cls(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo", timeout=PATIENCE))
