@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,7 +73,8 @@ class Launched:
         """Send the signal to those that run, or also to what they have started."""
         for pid, code in zip(self.pids, self.codes()):
             if code is None:
-                (os.killpg if group else os.kill)(pid, number)
+                with suppress(ProcessLookupError):  # it has ended, and its code is about to be written
+                    (os.killpg if group else os.kill)(pid, number)
 
     def wait(self, seconds: float = 240) -> Ended:
         """Wait for all; where one fails the others are ended, as torchrun does."""
