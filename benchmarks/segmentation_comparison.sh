@@ -13,7 +13,7 @@ for seed in 0 1 2; do
         *) attention=$name ;;
         esac
         vitscope train --recipe segmenter-small --model-options decoder=mask decoder_dropout=0 --batch-size 8 \
-            --epochs 4 --attention "$attention" --seed $seed --out "$out/trained/$name-$seed" "$@" || exit
+            --epochs 12 --attention "$attention" --seed $seed --out "$out/trained/$name-$seed" "$@" || exit
         vitscope evaluate "$out/trained/$name-$seed" --data digit-scenes --corrupt all --severities 3 --images 150 \
             --weights "$out/trained/$name-$seed/checkpoints/last/model.safetensors" --out "$out/judged/$name-$seed" || exit
     done
