@@ -119,7 +119,6 @@ def _body(shown: Panel) -> Markup:
 
 def figure_html(figure: Figure, alt: str) -> Markup:
     """A figure as a picture on white, at its size on paper."""
-
     buffer = io.BytesIO()
     with house_style():
         figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")

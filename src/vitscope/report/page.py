@@ -97,7 +97,6 @@ def draw_report(
             break
     else:
         logger.warning("The report %s is larger than 3 MB: its figures have very many elements.", page)
-
     return atomic_write(page, html), failures.told
 
 

@@ -46,7 +46,6 @@ def blocks_of(tables: Tables) -> int:
 
 def name_models(fig: Figure, labels: list[str], drawn: Iterable[str]) -> None:
     """Several models: one line under the figure says which is which. Styles follow `labels`, all models of the page."""
-
     if len(labels) < 2:
         return
     styles, drawn = f.model_styles(labels), [label for label in labels if label in set(drawn)]

@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vitscope.analyses.class_space.panels.parts import few_ticks, who
+from vitscope.analyses.class_space.panels.parts import few_ticks
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, protocol, stacked, tables_of, told
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.conventions import CLEAN, NOISE
 from vitscope.runs import Run
@@ -25,16 +25,15 @@ INK = f.LineStyle(f.INK, "o")  # the clean version
 
 
 @register_panel("attack_lens")
-def attack_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
+def attack_lens_panel(runs: Runs) -> Panel | None:
     """Where clean and attacked versions of the same images part."""
     tables = tables_of(runs, TABLE)
     if not tables:
         return None
     figures = {"attack_lens": draw_decision(tables)}
     eps = sorted({str(t["eps"].iloc[0]) for t in tables.values()})
-    counts = sorted({int(t["n_images"].iloc[0]) for t in tables.values()})
     captions = {
-        "attack_lens": f"Images that were right, n = {' and '.join(f'{n:,}' for n in counts)}, budget "
+        "attack_lens": f"Images that were right, n = {counts(tables, 'n_images')}, budget "
         f"{' and '.join(eps)}. Left: right answers if the block's output went straight to the head; bands: 95 % Wilson "
         "intervals. Middle: fooled images in which the wrong class has taken the lead for good by this "
         "block (dashed: the true class over that wrong one, in the clean version). Right: share of attention that went "
@@ -64,12 +63,12 @@ def attack_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables=shown,
         protocol=protocol(runs, TABLE, "; ".join(sorted({str(t["protocol"].iloc[0]) for t in tables.values()}))),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=41,
     )
 
 
-def draw_decision(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw_decision(tables: Tables) -> Figure:
     """A row per model: answers, lost decisions, moved attention."""
     reads = any("right_clean" in t.columns for t in tables.values())
     columns = 3 if reads else 1
@@ -190,7 +189,7 @@ def lost_block(part: pd.DataFrame, column: str = "lost") -> int:
     return int(part["block"][total >= part[column].sum() / 2].iloc[0])
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     if "lost" not in table.columns:
         return []
     found = []
@@ -201,7 +200,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
         at = lost_block(part)
         moved, noise = (p[p["block"] == at]["attention_moved"] for p in (part, select(NOISE)))
         text = (
-            f"{who(label, several)}the attack {attack} at {part['eps'].iloc[0]} fools "
+            f"the attack {attack} at {part['eps'].iloc[0]} fools "
             f"{short(int(part['n_fooled'].iloc[0]))} of {short(int(part['n_images'].iloc[0]))} images; "
             f"half of them have lost the decision by block {at} of "
             f"{int(part['block'].max())} (clean images have won it by block {lost_block(part, 'won')}), where "

@@ -14,8 +14,8 @@ from PIL import Image
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
 from vitscope.report.sources import owner_of
 from vitscope.robustness.attack_gallery import TABLE as GALLERY
 from vitscope.robustness.attack_gallery import picture_names
@@ -38,16 +38,15 @@ STYLES = {
 
 
 @register_panel("attack")
-def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
+def attack_panel(runs: Runs) -> Panel | None:
     """Accuracy against budget per model and attack, with intervals; the gallery of what changed."""
     tables = tables_of(runs, TABLE)
     if not tables:
         return None
     figures = {"attack": draw_curves(tables, list(runs))}
-    counts = sorted({int(t["n_images"].iloc[0]) for t in tables.values()})
     captions = {
         "attack": f"Share of right answers under attack; bands: 95 % Wilson intervals; leftmost: no attack. "
-        f"n = {' and '.join(f'{n:,}' for n in counts)} images.{_about(tables)}"
+        f"n = {counts(tables, 'n_images')} images.{_about(tables)}"
     }
     alt = {"attack": "Accuracy against the attacker's budget, per model and attack"}
     if pictures := draw_gallery(runs):
@@ -71,13 +70,13 @@ def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={TABLE: stacked(tables), IMAGES: stacked(tables_of(runs, IMAGES))},
         protocol=protocol(runs, TABLE, "; ".join(sorted({str(t["protocol"].iloc[0]) for t in tables.values()}))),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: [_finding(table)] for label, table in tables.items()}, len(runs) > 1),
         order=40,
         card=_card(tables),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     """What the strongest attack that all were given leaves, at the smallest budget that all have."""
     attacks = set.intersection(*(set(t["attack"]) for t in tables.values()))
     norms = {str(t["norm"].iloc[0]) for t in tables.values()}
@@ -119,7 +118,7 @@ def attack_style(attack: str, number: int = 0) -> f.LineStyle:
     return STYLES.get(attack, f.LineStyle((f.GREEN, f.PURPLE, f.ORANGE, f.SKY)[number % 4], "p"))
 
 
-def draw_curves(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_curves(tables: Tables, labels: list[str]) -> Figure:
     """One model: all attacks in one picture. Several: one picture per attack, one colour per model."""
     attacks = list(dict.fromkeys(a for t in tables.values() for a in t["attack"]))
     if len(tables) == 1:
@@ -161,14 +160,14 @@ def _curve(ax: Axes, rows: pd.DataFrame, scale: float, style: f.LineStyle, name:
         line.set_markerfacecolor(f.PAPER)
 
 
-def _scale(tables: Mapping[str, pd.DataFrame]) -> float:
+def _scale(tables: Tables) -> float:
     """255 where all budgets are whole 255ths: 8 reads better than 0.03137; 0.05 stays what it is."""
     linf = all(t["norm"].iloc[0] == "linf" for t in tables.values())
     steps = [255 * e for t in tables.values() for e in t["epsilon"]]
     return 255.0 if linf and all(abs(s - round(s)) < 1e-6 for s in steps) else 1.0
 
 
-def _finish(ax: Axes, tables: Mapping[str, pd.DataFrame], attack: str = "") -> None:
+def _finish(ax: Axes, tables: Tables, attack: str = "") -> None:
     norms = {str(t["norm"].iloc[0]) for t in tables.values()}
     norm = norms.pop() if len(norms) == 1 else ""
     scale = _scale(tables)
@@ -182,7 +181,7 @@ def _finish(ax: Axes, tables: Mapping[str, pd.DataFrame], attack: str = "") -> N
     f.label_axes(ax, x=f"{what}{unit}", y=f"{attack}: accuracy (%)" if attack else "accuracy (%)")
 
 
-def _about(tables: Mapping[str, pd.DataFrame]) -> str:
+def _about(tables: Tables) -> str:
     """What a reader of the picture must know."""
     text = ""
     if any(measured(t) == "accuracy_cumulative" for t in tables.values()):
@@ -193,7 +192,7 @@ def _about(tables: Mapping[str, pd.DataFrame]) -> str:
     return text
 
 
-def draw_gallery(runs: Mapping[str, Run], most_rows: int = 4, most_attacks: int = 2) -> Figure | None:
+def draw_gallery(runs: Runs, most_rows: int = 4, most_attacks: int = 2) -> Figure | None:
     """Rows: images that were right. Columns: as it is, then change and result of the strongest attacks."""
     chosen: list[tuple[str, int, Run, dict[str, Any]]] = []
     for label, table in tables_of(runs, GALLERY).items():
@@ -233,18 +232,17 @@ def _files(image: int, rows: Mapping[str, Any]) -> list[str]:
     return [f"{image}.png", *(name for attack in rows for name in picture_names(image, attack))]
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _finding(table: pd.DataFrame) -> Finding:
     column = measured(table)
-    who = f"{label}: " if several else ""
     note = " (published protocol)" if is_published(table) else ""
     attacked = table[table["attack"] != "noise"] if (table["attack"] != "noise").any() else table
     worst = attacked.sort_values([column, "epsilon"], kind="stable").iloc[0]
     text = (
-        f"{who}the attack {worst['attack']} with a budget of {worst['eps']} ({worst['norm']}) leaves "
+        f"the attack {worst['attack']} with a budget of {worst['eps']} ({worst['norm']}) leaves "
         f"{short(float(worst[column]))} % right of {short(float(worst['clean']))} % (95 % interval "
         f"{short(float(worst[f'{column}_low']))} to {short(float(worst[f'{column}_high']))} %){note}"
     )
     half = attacked[attacked["accuracy_cumulative"] <= attacked["clean"] / 2].sort_values("epsilon", kind="stable")
     if len(half):
         text += f"; half of what was right is lost by {half.iloc[0]['eps']} ({half.iloc[0]['attack']})"
-    return [Finding(text + ".", 0.75)]
+    return Finding(text + ".", 0.75)

@@ -52,11 +52,9 @@ class Run:
         self.config = config
         self._lock = lock
         self._writable = writable
-        self.tables_dir, self.figures_dir, self.checkpoints_dir = (
-            path / "tables",
-            path / "figures",
-            path / "checkpoints",
-        )
+        self.tables_dir = path / "tables"
+        self.figures_dir = path / "figures"
+        self.checkpoints_dir = path / "checkpoints"
         self.images_dir = path / "images"  # thumbnails of the gallery, `<image>.png`
         self.state_dir = path / "state"  # accumulators and parts of an unfinished run
 

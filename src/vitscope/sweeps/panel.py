@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,8 +11,7 @@ from matplotlib.figure import Figure
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import percent, short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, register_panel
 
 MOST_PROFILES = 8  # more lines in one figure nobody tells apart
 QUANTITIES = {
@@ -28,7 +26,7 @@ QUANTITIES = {
 
 # spike and rates of separation are among the quantities; its profiles over the epochs are in the panel of all probes
 @register_panel("sweep", draws=("sweep_probe_separation_fits", "sweep_probe_separation_spike"))
-def sweep_panel(runs: Mapping[str, Run]) -> Panel | None:
+def sweep_panel(runs: Runs) -> Panel | None:
     """Of one sweep; a page about several shows the first."""
     run = next((run for run in runs.values() if run.kind == "sweep"), None)
     table, summary = (run.table(name) if run else None for name in ("sweep_runs", "sweep_summary"))

@@ -15,7 +15,7 @@ from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.html_table import breakable
 from vitscope.report.numbers import hover, percent, short
-from vitscope.report.panel import Finding, Panel, register_panel
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
 from vitscope.report.panel_parts import stacked
 from vitscope.report.slider import slider
 from vitscope.report.sources import owner_of
@@ -63,7 +63,7 @@ class Curve:
 
 
 @register_panel("training")
-def training_panel(runs: Mapping[str, Run]) -> Panel | None:
+def training_panel(runs: Runs) -> Panel | None:
     """Columns: epoch, train_loss, train_accuracy, test_loss, test_accuracy, lr; accuracies are shares in [0, 1].
 
     An epoch without a held-out evaluation leaves those cells empty. Runs that differ in their seed alone share a line.
@@ -132,13 +132,13 @@ def judged_by(tables: Iterable[pd.DataFrame]) -> str:
     return next((m for m in MEASURES if all(f"test_{m}" in table for table in tables)), "accuracy")
 
 
-def _items(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
+def _items(runs: Runs, tables: Tables) -> str:
     """What they learnt from, if all of them the same."""
     found = {Words.of_config(owner_of(runs[label], "training").config).items for label in tables}
     return found.pop() if len(found) == 1 else "items"
 
 
-def curves_over_seeds(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> list[Curve]:
+def curves_over_seeds(runs: Runs, tables: Tables) -> list[Curve]:
     """Trainings of the same configuration but for the seed, together; each named by its label, or by what differs."""
     groups: dict[str, list[str]] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -276,7 +276,7 @@ def _finding(curve: Curve, measure: str, *, name_it: bool) -> Finding | None:
     return Finding(text + ".", interest=0.4)
 
 
-def _protocol(runs: Mapping[str, Run], tables: Mapping[str, pd.DataFrame]) -> str:
+def _protocol(runs: Runs, tables: Tables) -> str:
     parts = []
     for label, table in tables.items():
         config = owner_of(runs[label], "training").config

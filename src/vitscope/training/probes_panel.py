@@ -6,7 +6,7 @@ does draw a probe says so: `@register_panel("separation", draws=("probe_separati
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -14,11 +14,10 @@ from matplotlib.figure import Figure
 from vitscope.errors import VitscopeError, suggest
 from vitscope.report.figures import house_style
 from vitscope.report.numbers import short
-from vitscope.report.panel import Panel, drawn_probes, register_panel
+from vitscope.report.panel import Panel, Runs, Tables, drawn_probes, register_panel
 from vitscope.report.panel_parts import stacked, tables_of
 from vitscope.report.probe_curves import Quantity, by_setting, long_form, quantities
 from vitscope.report.probe_drawing import MOST_BLOCKS, MOST_GROUPS, compared_places, draw, name_of, plain
-from vitscope.runs import Run
 from vitscope.training.panel import SHOWN
 
 MOST_FIGURES, OF_A_TABLE = 16, 6  # of the page, and of a table, in its order
@@ -28,7 +27,7 @@ WORDS = {"train": "training", "test": "held-out", "val": "held-out"}
 
 
 @register_panel("probes")
-def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
+def probes_panel(runs: Runs) -> Panel | None:
     """One figure per quantity, in the order of the tables; of a sweep means and intervals per setting."""
     found = sweep_curves(runs) or run_curves(runs)
     most = min(OF_A_TABLE, max(1, MOST_FIGURES // max(1, len(found))))
@@ -62,7 +61,7 @@ def probes_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
 
 
-def probe_figure(runs: Mapping[str, Run], table: str, quantity: str) -> Figure:
+def probe_figure(runs: Runs, table: str, quantity: str) -> Figure:
     """One quantity of one probe, such as 'probe_attention' and 'entropy', as this panel draws it."""
     found = {**run_curves(runs, every=True), **sweep_curves(runs, every=True)}
     if table not in found:
@@ -74,17 +73,17 @@ def probe_figure(runs: Mapping[str, Run], table: str, quantity: str) -> Figure:
         return draw([known[quantity]], _labels(table, found[table], runs))
 
 
-def shown_quantities(name: str, tables: Mapping[str, pd.DataFrame]) -> list[Quantity]:
+def shown_quantities(name: str, tables: Tables) -> list[Quantity]:
     hidden = IN_TRAINING.get(name.removeprefix("sweep_"), ())
     return [q for q in quantities(tables, name) if q.key not in hidden]
 
 
-def _labels(name: str, tables: Mapping[str, pd.DataFrame], runs: Mapping[str, Run]) -> list[str]:
+def _labels(name: str, tables: Tables, runs: Runs) -> list[str]:
     """All that have a colour: the settings of a sweep, or the models of the page."""
     return list(tables) if name.startswith("sweep_") else list(runs)
 
 
-def run_curves(runs: Mapping[str, Run], *, every: bool = False) -> dict[str, dict[str, pd.DataFrame]]:
+def run_curves(runs: Runs, *, every: bool = False) -> dict[str, dict[str, pd.DataFrame]]:
     """{probe table: {label: long form}} of trainings, without what other panels draw."""
     found: dict[str, dict[str, pd.DataFrame]] = {}
     elsewhere = drawn_probes() if not every else set()
@@ -97,7 +96,7 @@ def run_curves(runs: Mapping[str, Run], *, every: bool = False) -> dict[str, dic
     return found
 
 
-def sweep_curves(runs: Mapping[str, Run], *, every: bool = False) -> dict[str, dict[str, pd.DataFrame]]:
+def sweep_curves(runs: Runs, *, every: bool = False) -> dict[str, dict[str, pd.DataFrame]]:
     """The same of the first sweep, with a setting in the place of a run."""
     found: dict[str, dict[str, pd.DataFrame]] = {}
     elsewhere = drawn_probes() if not every else set()
@@ -128,7 +127,7 @@ def _together(name: str, found: Sequence[Quantity]) -> list[tuple[str, list[Quan
     return [*stems, *((f"{name}_{q.key}", [q]) for q in found if q not in alone)]
 
 
-def caption(name: str, shown: Sequence[Quantity], tables: Mapping[str, pd.DataFrame], every: int) -> str:
+def caption(name: str, shown: Sequence[Quantity], tables: Tables, every: int) -> str:
     """What is drawn, of how many images and runs, and what the band is. `every`: runs that have the table."""
     first = shown[0]
     rows, compared = first.rows, len(first.labels) > 1 or name.startswith("sweep_")
@@ -148,7 +147,7 @@ def caption(name: str, shown: Sequence[Quantity], tables: Mapping[str, pd.DataFr
     return ". ".join(part[:1].upper() + part[1:] for part in parts if part) + "."
 
 
-def _images(quantity: Quantity, tables: Mapping[str, pd.DataFrame]) -> str:
+def _images(quantity: Quantity, tables: Tables) -> str:
     splits = [WORDS.get(split, split) for split in dict.fromkeys(quantity.rows["split"]) if split]
     counts = {int(t["images"].iloc[0]) for t in tables.values() if "images" in t}
     n = f"{short(counts.pop())} " if len(counts) == 1 else ""
@@ -168,7 +167,7 @@ def _over_seeds(rows: pd.DataFrame) -> str:
     return f"{mean} over {n} seeds{bands.get(runs[-1], '; band: 95 % interval of the mean, Student’s t')}"
 
 
-def _protocol(runs: Mapping[str, Run]) -> str:
+def _protocol(runs: Runs) -> str:
     """How the probes were taken; of runs that agree."""
     options = [run.config.get("options") for run in runs.values()]
     images = {o["probe_images"] for o in options if isinstance(o, dict) and "probe_images" in o}

@@ -12,17 +12,16 @@ from matplotlib.figure import Figure
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
 from vitscope.robustness.corruptions.names import COMMON, FAMILIES
-from vitscope.runs import Run
 
 MOST_MAPS = 4  # models beside each other in one figure; more would not be read
 SOURCES = {"corrupted": "corrupted on the fly", "C": "ImageNet-C as distributed"}
 
 
 @register_panel("corruptions")
-def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
+def corruption_panel(runs: Runs) -> Panel | None:
     """Tables `evaluation`, `corruption_error` and `corruption_mean`; one row of figures per source of corruptions."""
     rows, errors = tables_of(runs, "evaluation"), tables_of(runs, "corruption_error")
     means = tables_of(runs, "corruption_mean")
@@ -33,7 +32,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
     sources = [s for s in SOURCES if any((t["set"] == s).any() for t in errors.values())]
     for source in sources:
         chosen = {label: pick(t, source) for label, t in rows.items() if (t["set"] == source).any()}
-        n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in chosen.values()}))
+        n = counts(chosen)
         suffix = "" if source == sources[0] else f"_{source}"
         figures[f"corruption_map{suffix}"] = draw_maps(chosen, labels)
         alt[f"corruption_map{suffix}"] = "Top-1 accuracy of each corruption at each severity, one map per model"
@@ -67,11 +66,10 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"corruption_mean": stacked(means), "corruption_error": stacked(errors), "evaluation": stacked(rows)},
         protocol=protocol(runs, "corruption_error", "; ".join(_how(t) for t in list(rows.values())[:1])),
-        findings=[
-            _finding(label, row, errors[label], len(runs) > 1)
-            for label, table in means.items()
-            for row in table.to_dict("records")
-        ],
+        findings=told(
+            {label: [_finding(row, errors[label]) for row in t.to_dict("records")] for label, t in means.items()},
+            len(runs) > 1,
+        ),
         order=24,
         card=corruption_card(
             {label: pick(t, sources[0]) for label, t in rows.items() if (t["set"] == sources[0]).any()}
@@ -79,7 +77,7 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
     )
 
 
-def corruption_card(tables: Mapping[str, pd.DataFrame], column: str = "top1", what: str = "right") -> Card:
+def corruption_card(tables: Tables, column: str = "top1", what: str = "right") -> Card:
     """The mean over corruptions by severity, from clean on. column, what: what is shown."""
     means = {label: t.groupby("severity")[column].mean().sort_index() for label, t in tables.items()}
     kinds = max(t[t["severity"] > 0]["corruption"].nunique() for t in tables.values())
@@ -101,15 +99,13 @@ def pick(table: pd.DataFrame, source: str) -> pd.DataFrame:
     return table[clean | (table["set"] == source)]
 
 
-def ordered(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def ordered(tables: Tables) -> list[str]:
     """Corruptions that any model has, in the order of the families."""
     found = {str(name) for table in tables.values() for name in table["corruption"]} - {"none"}
     return [name for name in COMMON if name in found] + sorted(found - set(COMMON))
 
 
-def draw_maps(
-    tables: Mapping[str, pd.DataFrame], labels: list[str], column: str = "top1", name: str = "top-1 (%)"
-) -> Figure:
+def draw_maps(tables: Tables, labels: list[str], column: str = "top1", name: str = "top-1 (%)") -> Figure:
     """Corruptions x severities, numbers in the cells, one map per model. column, name: what is shown."""
     shown = [label for label in labels if label in tables][:MOST_MAPS]
     names = ordered(tables)
@@ -144,9 +140,7 @@ def _edges(names: list[str]) -> list[float]:
     return [i - 0.5 for i in range(1, len(names)) if family.get(names[i]) != family.get(names[i - 1])]
 
 
-def draw_severity(
-    tables: Mapping[str, pd.DataFrame], labels: list[str], column: str = "top1", name: str = "top-1 (%)"
-) -> Figure:
+def draw_severity(tables: Tables, labels: list[str], column: str = "top1", name: str = "top-1 (%)") -> Figure:
     """Mean over each family against severity, one line per model."""
     there = set(ordered(tables))
     families = {key: [n for n in names if n in there] for key, names in FAMILIES.items()}
@@ -166,7 +160,7 @@ def draw_severity(
     return fig
 
 
-def draw_difference(errors: Mapping[str, pd.DataFrame], rows: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_difference(errors: Tables, rows: Tables, labels: list[str]) -> Figure:
     """Points lost per corruption, the hardest on average first."""
     mean = pd.concat([t.set_index("corruption")["difference"] for t in errors.values()]).groupby(level=0).mean()
     names = list(mean.sort_values(kind="stable").index)
@@ -194,11 +188,10 @@ def _how(table: pd.DataFrame) -> str:
     return "; ".join(f"{SOURCES.get(source, source)}, preparation: {how}" for source, how in made.items())
 
 
-def _finding(label: str, row: Mapping[Any, Any], errors: pd.DataFrame, several: bool) -> Finding:
-    who = f"{label}: " if several else ""
+def _finding(row: Mapping[Any, Any], errors: pd.DataFrame) -> Finding:
     own = sorted(errors[errors["set"] == row["set"]].to_dict("records"), key=lambda r: r["top1"])
     worst, best = own[0], own[-1]
-    text = f"{who}{short(row['top1'])} % right under {row['corruptions']} corruptions ({SOURCES[str(row['set'])]}"
+    text = f"{short(row['top1'])} % right under {row['corruptions']} corruptions ({SOURCES[str(row['set'])]}"
     if row["top1_low"] == row["top1_low"]:
         text += f"; 95 % interval {short(row['top1_low'])} to {short(row['top1_high'])} %"
     text += ")"

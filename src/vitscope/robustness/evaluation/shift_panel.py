@@ -11,15 +11,14 @@ from matplotlib.figure import Figure
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
-from vitscope.runs import Run
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of, told
 
 NAMES = {"A": "ImageNet-A", "R": "ImageNet-R", "O": "ImageNet-O", "V2": "ImageNetV2", "SKETCH": "ImageNet-Sketch"}
 
 
 @register_panel("shifts")
-def shift_panel(runs: Mapping[str, Run]) -> Panel | None:
+def shift_panel(runs: Runs) -> Panel | None:
     """Tables `evaluation` (rows without a corruption) and `ood_detection`."""
     every = tables_of(runs, "evaluation").items()  # of which published sets as a whole are shown
     rows = {label: t[(t["set"] != "clean") & (t["corruption"] == "none")] for label, t in every}
@@ -57,15 +56,15 @@ def shift_panel(runs: Mapping[str, Run]) -> Panel | None:
         tables=tables if not rows else {**tables, "evaluation": stacked(rows)},
         protocol=protocol(runs, owner, "classes of a set read off its folders; ECE over 15 bins, RMS over 100s"),
         findings=[
-            *(x for label, table in rows.items() for x in _accuracies(label, table, len(runs) > 1)),
-            *(x for label, table in noticed.items() for x in _noticed(label, table, len(runs) > 1)),
+            *told({label: _accuracies(table) for label, table in rows.items()}, len(runs) > 1),
+            *told({label: _noticed(table) for label, table in noticed.items()}, len(runs) > 1),
         ],
         order=25,
         card=_card(rows),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     """The first set that all models were asked about."""
     readings = [[name_of(row) for row in table.to_dict("records")] for table in tables.values()]
     common = [name for name in (readings[-1] if readings else []) if all(name in names for names in readings)]
@@ -90,7 +89,7 @@ def name_of(row: Mapping[Any, Any]) -> str:
     return f"{name}, {classes} classes" if classes.startswith("all") else f"{name}, of {classes.split()[0]} classes"
 
 
-def draw_shifts(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_shifts(tables: Tables, labels: list[str]) -> Figure:
     """One line of dots per set and reading: filled on the set, hollow on clean images of the same classes."""
     names = list(dict.fromkeys(name_of(r) for t in tables.values() for r in t.to_dict("records")))
     styles = {label: style for label, style in f.model_styles(labels).items() if label in tables}
@@ -111,7 +110,7 @@ def draw_shifts(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure
     return fig
 
 
-def draw_detection(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_detection(tables: Tables, labels: list[str]) -> Figure:
     """AUPR, AUROC and FPR95 beside each other, one dot per model and reading."""
     readings = list(dict.fromkeys(name_of(r) for t in tables.values() for r in t.to_dict("records")))
     styles = {label: style for label, style in f.model_styles(labels).items() if label in tables}
@@ -133,13 +132,13 @@ def draw_detection(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Fig
     return fig
 
 
-def _accuracies(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _accuracies(table: pd.DataFrame) -> list[Finding]:
     """One sentence per set, of its own classes where it has some."""
     found = []
     rows = {str(r["set"]): r for r in table.to_dict("records")}  # that of its own classes comes last and stays
     for row in rows.values():
         text = (
-            f"{f'{label}: ' if several else ''}{short(row['top1'])} % right on {name_of(row)} "
+            f"{short(row['top1'])} % right on {name_of(row)} "
             f"(95 % interval {short(row['top1_low'])} to {short(row['top1_high'])} %, {short(int(row['n']))} images)"
         )
         if row["clean"] == row["clean"]:
@@ -148,10 +147,10 @@ def _accuracies(label: str, table: pd.DataFrame, several: bool) -> list[Finding]
     return found
 
 
-def _noticed(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _noticed(table: pd.DataFrame) -> list[Finding]:
     row = table.to_dict("records")[0]
     text = (
-        f"{f'{label}: ' if several else ''}its confidence tells {NAMES.get(row['set'], row['set'])} from clean images "
+        f"its confidence tells {NAMES.get(row['set'], row['set'])} from clean images "
         f"with AUPR {short(row['aupr'])} % (95 % interval {short(row['aupr_low'])} to {short(row['aupr_high'])} %, "
         f"chance {short(row['aupr_chance'])} %) and AUROC {short(row['auroc'])} %."
     )

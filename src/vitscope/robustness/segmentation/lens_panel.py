@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of, told
 from vitscope.robustness.attack_lens_panel import INK, draw_lost, legend_below
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.conventions import NOISE
 from vitscope.robustness.corruptions.names import FAMILIES
-from vitscope.runs import Run
 
 ATTACKED, CORRUPTED = "segmentation_attack_lens", "segmentation_lens"
 COLOURS = (f.VERMILLION, f.BLUE, f.GREEN, f.ORANGE, f.PURPLE)
@@ -27,22 +24,22 @@ READING = (
 
 
 @register_panel("segmentation_attack_lens")
-def attack_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
+def attack_lens_panel(runs: Runs) -> Panel | None:
     """Clean and attacked patches."""
     return _panel(runs, ATTACKED, "Attacks", "In which block does a patch lose its class to an attack?", 42)
 
 
 @register_panel("segmentation_lens")
-def corruption_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
+def corruption_lens_panel(runs: Runs) -> Panel | None:
     """Clean and corrupted patches."""
     return _panel(runs, CORRUPTED, "Corruptions", "In which block does a patch lose its class to a corruption?", 25)
 
 
-def _panel(runs: Mapping[str, Run], name: str, lens: str, title: str, order: int) -> Panel | None:
+def _panel(runs: Runs, name: str, lens: str, title: str, order: int) -> Panel | None:
     tables = tables_of(runs, name)
     if not tables:
         return None
-    shown = {label: told(table) for label, table in tables.items()}
+    shown = {label: versions_of(table) for label, table in tables.items()}
     n = " and ".join(
         dict.fromkeys(
             f"{int(t['n_patches'].max()):,} patches of {int(t['n_images'].max()):,} images" for t in shown.values()
@@ -65,12 +62,12 @@ def _panel(runs: Mapping[str, Run], name: str, lens: str, title: str, order: int
         reading=READING,
         tables={name: stacked(tables)},
         protocol=protocol(runs, name, "the model's own final norm and decoder; a patch has the class of most pixels"),
-        findings=[x for label, table in shown.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in shown.items()}, len(runs) > 1),
         order=order,
     )
 
 
-def told(table: pd.DataFrame) -> pd.DataFrame:
+def versions_of(table: pd.DataFrame) -> pd.DataFrame:
     """All patches of each `version`: attacks, or corruptions at the largest severity; families where these are many."""
     rows = table[table["tokens"] == "all"]
     if "attack" in rows.columns:
@@ -96,7 +93,7 @@ def styles(table: pd.DataFrame) -> dict[str, f.LineStyle]:
     return {name: f.LineStyle(COLOURS[i % len(COLOURS)], "o^sDv"[i % 5]) for i, name in enumerate(names)}
 
 
-def draw(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def draw(tables: Tables) -> Figure:
     """A row per model."""
     fig, axes = f.new_figure(height=0.7 + 2.0 * len(tables), rows=len(tables), columns=3, share_y=False)
     top = max(float(t["moved"].max()) for t in tables.values()) * 1.08 or 1.0
@@ -123,7 +120,7 @@ def draw(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return fig
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     """Of what takes most patches away: how many, and by which block."""
     counts = {str(v): int(part["lost"].sum()) for v, part in table.groupby("version", sort=False) if v != NOISE}
     if not counts or not max(counts.values()):
@@ -133,7 +130,7 @@ def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
     lost, total = counts[version], int(part["n_patches"].iloc[0])
     at = {name: int(part["block"][part[name].cumsum() >= lost / 2].iloc[0]) for name in ("lost", "won")}
     text = (
-        f"{f'{label}: ' if several else ''}{version} ({part['how'].iloc[0]}) takes the class from "
+        f"{version} ({part['how'].iloc[0]}) takes the class from "
         f"{short(100 * lost / total)} % of the patches that carry it in clean pictures; half of these have lost it by "
         f"block {at['lost']} of {int(part['block'].max())} (clean, half of them carry it from block {at['won']} on)"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,25 +10,24 @@ from matplotlib.figure import Figure
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import counts, name_models, protocol, stacked, tables_of, told
 from vitscope.robustness.attack_panel import attack_style
 from vitscope.robustness.evaluation.corruption_panel import corruption_card, draw_maps, draw_severity
-from vitscope.runs import Run
 
 NAME = "mean IoU (%)"
 ATTACKED = "segmentation_attack"
 
 
 @register_panel("segmentation_corruptions")
-def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
+def corruption_panel(runs: Runs) -> Panel | None:
     """Table `segmentation`, where it has conditions."""
     found = tables_of(runs, "segmentation")
     tables = {label: t[t["metric"] == "mean_iou"] for label, t in found.items() if (t["severity"] > 0).any()}
     if not tables:
         return None
     labels = list(runs)
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
+    n = counts(tables)
     figures = {"segmentation_corruptions": draw_maps(tables, labels, "value", NAME)}
     alt = {"segmentation_corruptions": "Mean IoU of each corruption at each severity, one map per model"}
     captions = {
@@ -55,19 +53,18 @@ def corruption_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"segmentation": stacked(tables)},
         protocol=protocol(runs, "segmentation", "differences to clean are paired by image"),
-        findings=[_corrupted(label, table, len(runs) > 1) for label, table in tables.items()],
+        findings=told({label: [_corrupted(table)] for label, table in tables.items()}, len(runs) > 1),
         order=24,
         card=corruption_card(tables, "value", "mean IoU"),
     )
 
 
-def _corrupted(label: str, table: pd.DataFrame, several: bool) -> Finding:
-    who = f"{label}: " if several else ""
+def _corrupted(table: pd.DataFrame) -> Finding:
     rows = table[table["severity"] > 0]
     by_name = rows.groupby("corruption")["value"].mean().sort_values(kind="stable")
     worst, best = str(by_name.index[0]).replace("_", " "), str(by_name.index[-1]).replace("_", " ")
     text = (
-        f"{who}mean IoU {short(float(rows['value'].mean()))} % under {rows['corruption'].nunique()} corruptions, "
+        f"mean IoU {short(float(rows['value'].mean()))} % under {rows['corruption'].nunique()} corruptions, "
         f"{short(float(rows['clean'].iloc[0]))} % on clean images"
     )
     if len(by_name) > 1:
@@ -77,12 +74,12 @@ def _corrupted(label: str, table: pd.DataFrame, several: bool) -> Finding:
 
 
 @register_panel("segmentation_attack")
-def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
+def attack_panel(runs: Runs) -> Panel | None:
     """Table `segmentation_attack`: mean IoU against budget per model and attack."""
     tables = {label: t[t["metric"] == "mean_iou"] for label, t in tables_of(runs, ATTACKED).items()}
     if not tables:
         return None
-    n = " and ".join(f"{count:,}" for count in sorted({int(t["n"].max()) for t in tables.values()}))
+    n = counts(tables)
     return Panel(
         key=ATTACKED,
         lens="Attacks",
@@ -99,13 +96,13 @@ def attack_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={ATTACKED: stacked(tables_of(runs, ATTACKED))},
         protocol=protocol(runs, ATTACKED, str(next(iter(tables.values()))["protocol"].iloc[0])),
-        findings=[_attacked(label, table, len(runs) > 1) for label, table in tables.items()],
+        findings=told({label: [_attacked(table)] for label, table in tables.items()}, len(runs) > 1),
         order=40,
         card=_attack_card(tables),
     )
 
 
-def _attack_card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _attack_card(tables: Tables) -> Card | None:
     """What the strongest attack that all were given leaves, at the smallest budget that all have."""
     common = set.intersection(*({*zip(t["attack"], t["epsilon"], t["eps"])} for t in tables.values()))
     given = sorted(each for each in common if each[1] > 0)
@@ -131,7 +128,7 @@ def _attack_card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
     )
 
 
-def draw_budgets(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_budgets(tables: Tables, labels: list[str]) -> Figure:
     """One picture per attack where there are several models, else all attacks in one."""
     attacks = list(dict.fromkeys(a for t in tables.values() for a in t["attack"]))
     alone = len(tables) == 1
@@ -161,11 +158,10 @@ def draw_budgets(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figur
     return fig
 
 
-def _attacked(label: str, table: pd.DataFrame, several: bool) -> Finding:
-    who = f"{label}: " if several else ""
+def _attacked(table: pd.DataFrame) -> Finding:
     worst = table.sort_values(["value", "epsilon"], kind="stable").iloc[0]
     text = (
-        f"{who}the attack {worst['attack']} with a budget of {worst['eps']} ({worst['norm']}) leaves a mean IoU of "
+        f"the attack {worst['attack']} with a budget of {worst['eps']} ({worst['norm']}) leaves a mean IoU of "
         f"{short(float(worst['value']))} % of {short(float(worst['clean']))} %"
     )
     if worst["change_low"] == worst["change_low"]:

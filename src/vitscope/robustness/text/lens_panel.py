@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,11 +10,10 @@ from matplotlib.figure import Figure
 
 from vitscope.report import figures as f
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, register_panel
+from vitscope.report.panel_parts import protocol, stacked, tables_of, told
 from vitscope.robustness.text.names import GROUPS
 from vitscope.robustness.text.panel import NAMES
-from vitscope.runs import Run
 
 SHOWN = {
     "before": (f.LineStyle(f.MUTED, "x", ":"), "before it"),
@@ -27,7 +26,7 @@ SHOWN = {
 
 
 @register_panel("swapped_lens")
-def swapped_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
+def swapped_lens_panel(runs: Runs) -> Panel | None:
     """Table `swapped_lens`: one figure per model and condition."""
     tables = tables_of(runs, "swapped_lens")
     if not tables:
@@ -53,7 +52,7 @@ def swapped_lens_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"swapped_lens": stacked(tables)},
         protocol=protocol(runs, "swapped_lens", "tokens that are the same in both texts; own final norm and head"),
-        findings=[x for label, table in tables.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in tables.items()}, len(runs) > 1),
         order=26,
     )
 
@@ -94,13 +93,13 @@ def _caption(label: str, condition: str, table: pd.DataFrame) -> str:
     )
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     """The block after which the token right behind a changed word is least like the clean one."""
     found = []
     for condition, part in table[table["distance"] == "1"].groupby("condition"):
         row = min(part.to_dict("records"), key=lambda row: row["cosine"])
         text = (
-            f"{f'{label}: ' if several else ''}{NAMES.get(str(condition), condition)}: the token right behind one is "
+            f"{NAMES.get(str(condition), condition)}: the token right behind one is "
             f"least like the clean one after block {int(row['block'])} (cosine {short(float(row['cosine']))}"
         )
         if row["cosine_low"] == row["cosine_low"]:

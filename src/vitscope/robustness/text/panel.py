@@ -12,16 +12,15 @@ from matplotlib.figure import Figure
 from vitscope.report import figures as f
 from vitscope.report.card import Card, Value
 from vitscope.report.numbers import short
-from vitscope.report.panel import Finding, Panel, register_panel
-from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of
+from vitscope.report.panel import Finding, Panel, Runs, Tables, register_panel
+from vitscope.report.panel_parts import name_models, protocol, stacked, tables_of, told
 from vitscope.robustness.text.names import ALL, CLEAN
-from vitscope.runs import Run
 
 NAMES = {"swap": "swapped words", "typos": "typos"}
 
 
 @register_panel("swapped")
-def swapped_panel(runs: Mapping[str, Run]) -> Panel | None:
+def swapped_panel(runs: Runs) -> Panel | None:
     """Table `perplexity`, where it has conditions."""
     tables = {label: t for label, t in tables_of(runs, "perplexity").items() if "condition" in t.columns}
     rows = {label: t[t["metric"] == "perplexity"] for label, t in tables.items()}
@@ -46,13 +45,13 @@ def swapped_panel(runs: Mapping[str, Run]) -> Panel | None:
         ),
         tables={"perplexity": stacked(tables)},
         protocol=protocol(runs, "perplexity", "every text clean and changed; the changed one is context and target"),
-        findings=[x for label, table in rows.items() for x in _findings(label, table, len(runs) > 1)],
+        findings=told({label: _findings(table) for label, table in rows.items()}, len(runs) > 1),
         order=25,
         card=_card(rows),
     )
 
 
-def _card(tables: Mapping[str, pd.DataFrame]) -> Card | None:
+def _card(tables: Tables) -> Card | None:
     """What the first change costs at the words that were left as they are."""
     conditions = [c for t in tables.values() for c in t["condition"] if c != CLEAN]
     chosen = {}
@@ -82,7 +81,7 @@ def name_of(row: Mapping[Any, Any]) -> str:
     return f"{NAMES.get(row['condition'], row['condition'])},\n{row['over']} targets"
 
 
-def draw_swapped(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figure:
+def draw_swapped(tables: Tables, labels: list[str]) -> Figure:
     """Bars on the left, ratios to clean on the right; one row per condition and set of targets."""
     names = list(dict.fromkeys(name_of(row) for t in tables.values() for row in t.to_dict("records")))
     styles = {label: style for label, style in f.model_styles(labels).items() if label in tables}
@@ -110,12 +109,12 @@ def draw_swapped(tables: Mapping[str, pd.DataFrame], labels: list[str]) -> Figur
     return fig
 
 
-def _findings(label: str, table: pd.DataFrame, several: bool) -> list[Finding]:
+def _findings(table: pd.DataFrame) -> list[Finding]:
     """One sentence per condition."""
     found = []
     for row in table[table["condition"] != CLEAN].to_dict("records"):
         text = (
-            f"{f'{label}: ' if several else ''}{NAMES.get(row['condition'], row['condition'])} make the perplexity "
+            f"{NAMES.get(row['condition'], row['condition'])} make the perplexity "
             f"over {row['over']} targets {short(row['change'])} times the clean {short(row['clean'])}"
         )
         if row["change_low"] == row["change_low"]:
