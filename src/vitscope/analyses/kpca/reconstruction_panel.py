@@ -160,9 +160,9 @@ def draw_epochs(tables: Tables, labels: list[str]) -> Figure:
                         label=WORDS[metric] if last else "_")  # fmt: skip
         f.log_axis(ax)
         f.whole_numbers(ax)
-        name = f"{f.ellipsis(label)}: " if len(labels) > 1 else ""
-        f.label_axes(ax, x="epoch", y=f"{name}mean over tokens, heads and blocks")
-        f.direct_labels(ax, least=0.09)
+        what = f.ellipsis(label, 60 // len(tables)) if len(labels) > 1 else "mean over tokens, heads and blocks"
+        f.label_axes(ax, x="epoch", y=what)
+    f.direct_labels(axes[-1], least=0.09)  # the colours are those of all
     return fig
 
 
